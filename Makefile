@@ -1,0 +1,70 @@
+# `make demo` and `make test` work on a fresh clone: each sets up .venv first, at pinned versions.
+# PYTHON=... chooses the interpreter (3.10 to 3.12); otherwise the first fitting one is taken.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-fast lint bench setup clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+CORE := $(VENV)/.installed-core
+DEV := $(VENV)/.installed-dev
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --quiet -c constraints.txt
+CHECKED = $(wildcard align dumps reports tokenizer_check tests benchmarks)
+WORKERS ?= 2
+ARGS ?=
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+	  while IFS='|' read -r target what; do printf '%-18s %s\n' "$$target" "$$what"; done
+
+demo: $(CORE) ## compare the two shipped example runs; the report lands in demo-report/
+	@code=0; $(BIN)/align report examples/reference examples/candidate -o demo-report || code=$$?; \
+	if [ $$code -gt 1 ]; then echo "make demo: align report could not compare (exit $$code)" >&2; exit $$code; fi; \
+	$(BIN)/python -c 'import json; v = json.load(open("demo-report/report.json", encoding="utf-8"))["verdict"]; \
+	print("report:  demo-report/report.html"); \
+	print("verdict:", ", ".join(f"{k} {v[k]}" for k in ("status", "rung", "finding_id") if v.get(k)))'
+
+test: lint ## lint, types and the whole test suite
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-fast: $(DEV) ## the unit tests alone, no lint
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not browser and not device" tests/unit $(ARGS)
+
+lint: $(DEV) ## ruff check, ruff format --check, mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict $(CHECKED)
+
+bench: $(DEV) ## measure speed and size
+	$(BIN)/python -m benchmarks.run $(ARGS)
+
+setup: $(DEV) ## only set up .venv with everything the tests need
+
+clean: ## remove .venv, caches and what was generated
+	rm -rf $(VENV) build dist demo-report bench-results .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The first interpreter that runs, is 3.10 to 3.12, and can make a virtual environment.
+$(BIN)/python:
+	@fits='import ensurepip, sys, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))'; \
+	for python in $(or $(PYTHON),python3 python3.12 python3.11 python3.10); do \
+	  if $$python -c "$$fits" >/dev/null 2>&1; then \
+	    echo "making $(VENV) with $$($$python --version)"; \
+	    exec $$python -m venv --clear $(VENV); \
+	  fi; \
+	done; \
+	echo "no Python 3.10 to 3.12 with venv in '$(or $(PYTHON),PATH)': install one (Debian: apt-get install python3-venv) or run make PYTHON=/path/to/python3.11" >&2; \
+	exit 1
+
+# Two stamps, so that the demo does not wait for the test tools.
+$(CORE): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing npu-align (under a minute the first time)"
+	@$(PIP) -e .
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing npu-align and its test tools (about a minute the first time)"
+	@$(PIP) -e '.[dev]'
+	@touch $(CORE) $@

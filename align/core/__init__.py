@@ -1,0 +1,1 @@
+"""Nouns shared by every stage; standard library only."""

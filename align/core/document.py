@@ -1,0 +1,330 @@
+"""The versioned JSON document: `Report` to plain values and back.
+
+Findings stand once, at the top level; rungs name them by id. Messages are English strings with
+their Chinese twins under ``zh`` beside them. JSON has no NaN or infinity, so those floats are the
+strings "NaN", "Infinity" and "-Infinity"; nothing else is a string in a number's place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from align.core.errors import DocumentError
+from align.core.figure import Column, Curve, CurvePair, Table
+from align.core.finding import (
+    Evidence,
+    Finding,
+    Mechanism,
+    Scalar,
+    Severity,
+    Side,
+    Strength,
+    Symptom,
+)
+from align.core.report import Report, RunSummary
+from align.core.rung import Missing, Rung, RungResult, RungStatus
+from align.core.text import Text
+from align.core.verdict import Confidence, Verdict, VerdictStatus
+
+SCHEMA_VERSION = 1
+
+Json = dict[str, Any]
+_NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def to_document(report: Report) -> Json:
+    """Return the report as JSON-ready values with a fixed key order."""
+    findings = [finding for rung in report.rungs for finding in rung.findings]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "reference": _run_to_json(report.reference),
+        "candidate": _run_to_json(report.candidate),
+        "verdict": _verdict_to_json(report.verdict),
+        "rungs": [_rung_to_json(rung) for rung in report.rungs],
+        "findings": [_finding_to_json(finding) for finding in findings],
+    }
+
+
+def from_document(document: Mapping[str, Any], *, where: str) -> Report:
+    """Rebuild a report from its document.
+
+    Args:
+        document: parsed report.json.
+        where: its path, for messages.
+
+    Raises:
+        DocumentError: Another schema version, or a field is missing or has the wrong type.
+    """
+    version = document.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise DocumentError(
+            where=where,
+            problem=f"has schema_version {version!r}, this program reads {SCHEMA_VERSION}",
+            fix="make the report again with `align report REF CAND`",
+        )
+    try:
+        return _report_from_json(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DocumentError(
+            where=where,
+            problem=f"is not a report document ({type(error).__name__}: {error})",
+            fix="make the report again with `align report REF CAND`",
+        ) from error
+
+
+def scalar_to_json(value: Scalar) -> Scalar:
+    """Return ``value`` with NaN and infinities spelled as strings."""
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+def float_from_json(value: Scalar) -> float:
+    """Return a float that `scalar_to_json` wrote."""
+    return _NONFINITE[value] if isinstance(value, str) else float(value)  # type: ignore[arg-type]
+
+
+def _scalars(values: Iterable[Scalar]) -> list[Scalar]:
+    return [scalar_to_json(value) for value in values]
+
+
+def _text_to_json(**texts: Text | None) -> Json:
+    """Return ``{name: english, …, "zh": {name: chinese, …}}``."""
+    json: Json = {name: None if text is None else text.en for name, text in texts.items()}
+    json["zh"] = {name: text.zh for name, text in texts.items() if text is not None}
+    return json
+
+
+def _text(json: Mapping[str, Any], name: str) -> Text:
+    return Text(json[name], json["zh"][name])
+
+
+def _optional_text(json: Mapping[str, Any], name: str) -> Text | None:
+    return None if json[name] is None else _text(json, name)
+
+
+def _run_to_json(run: RunSummary) -> Json:
+    return {
+        "label": run.label,
+        "framework": run.framework,
+        "framework_version": run.framework_version,
+        "device": run.device,
+        "first_step": run.first_step,
+        "last_step": run.last_step,
+        "num_files": run.num_files,
+        "unknown_files": list(run.unknown_files),
+        "problems": list(run.problems),
+    }
+
+
+def _run_from_json(json: Mapping[str, Any]) -> RunSummary:
+    lists = {name: tuple(json[name]) for name in ("unknown_files", "problems")}
+    return RunSummary(**{**json, **lists})
+
+
+def _verdict_to_json(verdict: Verdict) -> Json:
+    return {
+        "status": verdict.status.value,
+        "rung": None if verdict.rung is None else verdict.rung.value,
+        "finding_id": verdict.finding_id,
+        "confidence": verdict.confidence.value,
+        "not_recorded": [rung.value for rung in verdict.not_recorded],
+        **_text_to_json(
+            sentence=verdict.sentence,
+            cause=verdict.cause,
+            fix=verdict.fix,
+            next_step=verdict.next_step,
+        ),
+    }
+
+
+def _verdict_from_json(json: Mapping[str, Any]) -> Verdict:
+    return Verdict(
+        status=VerdictStatus(json["status"]),
+        rung=None if json["rung"] is None else Rung(json["rung"]),
+        finding_id=json["finding_id"],
+        sentence=_text(json, "sentence"),
+        cause=_optional_text(json, "cause"),
+        confidence=Confidence(json["confidence"]),
+        fix=_optional_text(json, "fix"),
+        next_step=_optional_text(json, "next_step"),
+        not_recorded=tuple(Rung(name) for name in json["not_recorded"]),
+    )
+
+
+def _rung_to_json(rung: RungResult) -> Json:
+    return {
+        "name": rung.name.value,
+        "status": rung.status.value,
+        **_text_to_json(summary=rung.summary),
+        "findings": [finding.id for finding in rung.findings],
+        "missing": [
+            {
+                "side": m.side,
+                **_text_to_json(artifact=m.artifact, how_to_record=m.how_to_record),
+            }
+            for m in rung.missing
+        ],
+        "tables": [_table_to_json(table) for table in rung.tables],
+        "curves": [_pair_to_json(pair) for pair in rung.curves],
+    }
+
+
+def _rung_from_json(json: Mapping[str, Any], findings: Sequence[Finding]) -> RungResult:
+    return RungResult(
+        name=Rung(json["name"]),
+        status=RungStatus(json["status"]),
+        summary=_text(json, "summary"),
+        findings=tuple(findings),
+        missing=tuple(
+            Missing(_text(m, "artifact"), m["side"], _text(m, "how_to_record"))
+            for m in json["missing"]
+        ),
+        tables=tuple(_table_from_json(table) for table in json["tables"]),
+        curves=tuple(_pair_from_json(pair) for pair in json["curves"]),
+    )
+
+
+def _finding_to_json(finding: Finding) -> Json:
+    return {
+        "id": finding.id,
+        "rung": finding.rung.value,
+        "severity": finding.severity.value,
+        "reference": scalar_to_json(finding.reference),
+        "candidate": scalar_to_json(finding.candidate),
+        **_text_to_json(title=finding.title, why=finding.why, fix=finding.fix),
+        "evidence": [
+            {
+                "source": e.source,
+                "side": e.side.value,
+                "line": e.line,
+                "key": e.key,
+                "text": e.text,
+                "values": _scalars(e.values),
+            }
+            for e in finding.evidence
+        ],
+        "mechanism": _mechanism_to_json(finding.mechanism),
+        "symptom": _symptom_to_json(finding.symptom),
+    }
+
+
+def _finding_from_json(json: Mapping[str, Any]) -> Finding:
+    mechanism, symptom = json["mechanism"], json["symptom"]
+    return Finding(
+        id=json["id"],
+        rung=Rung(json["rung"]),
+        severity=Severity(json["severity"]),
+        title=_text(json, "title"),
+        reference=json["reference"],
+        candidate=json["candidate"],
+        evidence=tuple(
+            Evidence(**{**e, "side": Side(e["side"]), "values": tuple(e["values"])})
+            for e in json["evidence"]
+        ),
+        why=_text(json, "why"),
+        fix=_text(json, "fix"),
+        mechanism=mechanism
+        and Mechanism(
+            Rung(mechanism["acts_on"]),
+            Strength(mechanism["strength"]),
+            tuple(mechanism["signature"]),
+        ),
+        symptom=symptom and Symptom(**{**symptom, "rung": Rung(symptom["rung"])}),
+    )
+
+
+def _mechanism_to_json(mechanism: Mechanism | None) -> Json | None:
+    if mechanism is None:
+        return None
+    return {
+        "acts_on": mechanism.acts_on.value,
+        "strength": mechanism.strength.value,
+        "signature": list(mechanism.signature),
+    }
+
+
+def _symptom_to_json(symptom: Symptom | None) -> Json | None:
+    if symptom is None:
+        return None
+    return {
+        "metric": symptom.metric,
+        "rung": symptom.rung.value,
+        "step": symptom.step,
+        "first_recorded_step": symptom.first_recorded_step,
+        "noise_sized": symptom.noise_sized,
+    }
+
+
+def _table_to_json(table: Table) -> Json:
+    return {
+        "id": table.id,
+        **_text_to_json(title=table.title),
+        "columns": [
+            {"key": c.key, "numeric": c.numeric, **_text_to_json(title=c.title)}
+            for c in table.columns
+        ],
+        "rows": [_scalars(row) for row in table.rows],
+    }
+
+
+def _table_from_json(json: Mapping[str, Any]) -> Table:
+    return Table(
+        id=json["id"],
+        title=_text(json, "title"),
+        columns=tuple(Column(c["key"], _text(c, "title"), c["numeric"]) for c in json["columns"]),
+        rows=tuple(tuple(row) for row in json["rows"]),
+    )
+
+
+def _pair_to_json(pair: CurvePair) -> Json:
+    return {
+        "metric": pair.metric,
+        "reference": _curve_to_json(pair.reference),
+        "candidate": _curve_to_json(pair.candidate),
+        "window": pair.window,
+        "finding_id": pair.finding_id,
+        **_text_to_json(note=pair.note),
+    }
+
+
+def _pair_from_json(json: Mapping[str, Any]) -> CurvePair:
+    return CurvePair(
+        metric=json["metric"],
+        reference=_curve_from_json(json["reference"]),
+        candidate=_curve_from_json(json["candidate"]),
+        window=json["window"],
+        note=_text(json, "note"),
+        finding_id=json["finding_id"],
+    )
+
+
+def _curve_to_json(curve: Curve) -> Json:
+    return {
+        "steps": list(curve.steps),
+        "values": _scalars(curve.values),
+        "smoothed": _scalars(curve.smoothed),
+    }
+
+
+def _curve_from_json(json: Mapping[str, Any]) -> Curve:
+    return Curve(
+        steps=tuple(json["steps"]),
+        values=tuple(map(float_from_json, json["values"])),
+        smoothed=tuple(map(float_from_json, json["smoothed"])),
+    )
+
+
+def _report_from_json(document: Mapping[str, Any]) -> Report:
+    findings = [_finding_from_json(json) for json in document["findings"]]
+    return Report(
+        reference=_run_from_json(document["reference"]),
+        candidate=_run_from_json(document["candidate"]),
+        verdict=_verdict_from_json(document["verdict"]),
+        rungs=tuple(
+            _rung_from_json(json, [f for f in findings if f.rung.value == json["name"]])
+            for json in document["rungs"]
+        ),
+    )

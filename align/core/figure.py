@@ -1,0 +1,48 @@
+"""Data behind the report's figures and tables, as values; nothing here draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from align.core.finding import Scalar
+from align.core.text import Text
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A table column. ``numeric`` columns are right-aligned and sort by value."""
+
+    key: str
+    title: Text
+    numeric: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of scalars the report shows with sorting and filtering."""
+
+    id: str
+    title: Text
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Scalar, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One run's metric over steps: raw and smoothed values of equal length."""
+
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    smoothed: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePair:
+    """One metric of both runs, ready to draw; ``note`` says what the numbers below mean."""
+
+    metric: str
+    reference: Curve
+    candidate: Curve
+    window: int  # smoothing window in steps
+    note: Text
+    finding_id: str | None = None

@@ -1,0 +1,67 @@
+"""A run: a folder or some files, and what each of them holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+
+class ArtifactKind(str, Enum):
+    """What a file holds."""
+
+    METRICS = "metrics"
+    CONFIG = "config"
+    ROLLOUT = "rollout"
+    VALIDATION = "validation"
+    ENVIRONMENT = "environment"
+    TOKENIZER = "tokenizer"
+    LAYERS = "layers"
+    EVALS = "evals"
+    DATA = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One file in one role. A console log has several: metrics, config, environment."""
+
+    kind: ArtifactKind
+    format: str  # name of the reader that knows it
+    path: Path
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownFile:
+    """A file no reader knows; listed, never guessed at."""
+
+    path: Path
+    looks_like: str  # "gzip data", "Git-LFS pointer", "text", "empty file" …
+
+
+@dataclass(frozen=True, slots=True)
+class RunManifest:
+    """What `align run init` writes: facts that files cannot always state themselves."""
+
+    framework: str | None = None
+    framework_version: str | None = None
+    device: str | None = None  # "cuda", "npu", "cpu"
+    name: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A folder, a file or a mixture of files, with every artifact found in it."""
+
+    label: str  # path as the user gave it
+    root: Path
+    artifacts: tuple[Artifact, ...]
+    unknown: tuple[UnknownFile, ...]
+    manifest: RunManifest
+
+    def of_kind(self, kind: ArtifactKind) -> tuple[Artifact, ...]:
+        """Return the artifacts of one kind, in path order."""
+        return tuple(a for a in self.artifacts if a.kind is kind)

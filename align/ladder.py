@@ -1,0 +1,316 @@
+"""Compare two runs rung by rung, in causal order, and judge what the rungs show together.
+
+The verdict is the first difference whose mechanism can explain the earliest recorded symptom. A
+difference that cannot have caused what is seen is never blamed: with no explanation left, the
+cause is unknown and the verdict names the cheapest missing evidence instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from align.core.finding import Finding, Mechanism, Severity, Strength, Symptom
+from align.core.report import Report, RunSummary
+from align.core.rung import RUNGS, Rung, RungResult, RungStatus
+from align.core.text import Text
+from align.core.verdict import Confidence, Verdict, VerdictStatus
+from align.recording import not_recorded
+from dumps.store.run_data import RunData
+
+Compare = Callable[[RunData, RunData], RungResult]
+
+
+def comparisons() -> Mapping[Rung, Compare]:
+    """Return the rungs this version compares; imported late, they bring numpy and pandas."""
+    import align.config.rung
+    import align.curves.rung
+    import align.data.rung
+    import align.environment.rung
+    import align.rollout.reward_rung
+    import align.rollout.rung
+
+    return {
+        Rung.ENVIRONMENT: align.environment.rung.compare,
+        Rung.CONFIG: align.config.rung.compare,
+        Rung.DATA: align.data.rung.compare,
+        Rung.ROLLOUT: align.rollout.rung.compare,
+        Rung.REWARD: align.rollout.reward_rung.compare,
+        Rung.CURVES: align.curves.rung.compare,
+    }
+
+
+def climb(
+    reference: RunData,
+    candidate: RunData,
+    *,
+    on_rung: Callable[[Rung], None] = lambda rung: None,
+) -> Report:
+    """Compare every rung and judge. ``on_rung`` is told each rung before it is compared."""
+    compare = comparisons()
+    results = []
+    for rung in RUNGS:
+        on_rung(rung)
+        compared = rung in compare
+        results.append(compare[rung](reference, candidate) if compared else not_recorded(rung))
+    return Report(summarise(reference), summarise(candidate), judge(results), tuple(results))
+
+
+def summarise(data: RunData) -> RunSummary:
+    """Name a run by what its files state about it."""
+    steps = data.metrics.step_range
+    return RunSummary(
+        label=data.run.label,
+        framework=data.framework,
+        framework_version=data.framework_version,
+        device=data.device,
+        first_step=steps[0] if steps else None,
+        last_step=steps[1] if steps else None,
+        num_files=len({artifact.path for artifact in data.run.artifacts}),
+        unknown_files=tuple(f"{file.path}: {file.looks_like}" for file in data.run.unknown),
+        problems=tuple(str(problem) for problem in data.problems),
+    )
+
+
+def judge(results: Sequence[RungResult]) -> Verdict:
+    """Decide which link breaks first and what explains it.
+
+    Args:
+        results: one per rung, in causal order.
+    """
+    findings = [finding for result in results for finding in result.findings]
+    absent = tuple(r.name for r in results if r.status is RungStatus.MISSING)
+    if len(absent) == len(results):
+        return _not_comparable(results, absent)
+    symptom = earliest_symptom(findings)
+    causes = [f for f in findings if _can_be_cause(f)]
+    explaining = [f for f in causes if symptom and explains(f.mechanism, symptom.symptom)]
+    known_to_matter = [f for f in causes if f.severity is Severity.ERROR]
+    if explaining and symptom:
+        return _explained(explaining, symptom, findings, absent)
+    if known_to_matter and (symptom is None or symptom.severity is not Severity.ERROR):
+        return _cause_without_symptom(known_to_matter[0], symptom, absent)
+    if symptom:
+        return _unexplained(symptom, causes, results, absent)
+    return _no_symptom(results, findings, absent)
+
+
+def explains(mechanism: Mechanism | None, symptom: Symptom | None) -> bool:
+    """Tell whether a difference can produce a symptom, by place, time and size.
+
+    Place and time: within the first recorded step a difference changes only quantities of its own
+    rung or later ones. Later, or in a run resumed past step 1, trained weights carry it anywhere.
+    Size: a numeric difference explains noise-sized effects only, or what its signature names.
+    """
+    if mechanism is None or symptom is None:
+        return False
+    if any(fnmatchcase(symptom.metric, pattern) for pattern in mechanism.signature):
+        return True
+    trained_under_it = (
+        symptom.step > symptom.first_recorded_step or symptom.first_recorded_step > 1
+    )
+    reaches = mechanism.acts_on.position <= symptom.rung.position or trained_under_it
+    return reaches and (mechanism.strength is Strength.SEMANTIC or symptom.noise_sized)
+
+
+def earliest_symptom(findings: Iterable[Finding]) -> Finding | None:
+    """Return the first symptom in time, then in causal order; errors before warnings."""
+    shown = [f for f in findings if f.symptom and f.severity is not Severity.INFO]
+    return min(shown, key=_symptom_order, default=None)
+
+
+def _symptom_order(finding: Finding) -> tuple[int, int, int]:
+    assert finding.symptom is not None
+    return finding.severity.rank, finding.symptom.step, finding.symptom.rung.position
+
+
+def _can_be_cause(finding: Finding) -> bool:
+    mechanism = finding.mechanism
+    return (
+        mechanism is not None
+        and mechanism.strength is not Strength.NONE
+        and finding.severity is not Severity.INFO
+    )
+
+
+def _explained(
+    explaining: Sequence[Finding],
+    symptom: Finding,
+    findings: Sequence[Finding],
+    absent: tuple[Rung, ...],
+) -> Verdict:
+    """Blame the most severe explanation, the first in causal order among equals."""
+    cause, *others = sorted(explaining, key=lambda f: (f.severity.rank, f.rung.position))
+    certain = cause.severity is Severity.ERROR
+    status = VerdictStatus.DIVERGED
+    if not certain and not any(f.severity is Severity.ERROR for f in findings):
+        status = VerdictStatus.UNDECIDED
+    also = ", ".join(f.id for f in others if f.severity is cause.severity)
+    assert symptom.symptom is not None
+    step, metric = symptom.symptom.step, symptom.symptom.metric
+    opening = (
+        Text("The runs diverge", "两次运行已出现偏离")
+        if status is VerdictStatus.DIVERGED
+        else Text("Not decided", "尚不能判定")
+    )
+    return Verdict(
+        status=status,
+        rung=cause.rung,
+        finding_id=cause.id,
+        sentence=Text(
+            f"{opening.en} first at rung {cause.rung.value}: {cause.title.en}. This explains the "
+            f"earliest symptom, {metric} from step {step} on."
+            if status is VerdictStatus.DIVERGED
+            else f"{opening.en}: {metric} shifts from step {step} on; {cause.title.en} can explain "
+            "a shift of this size, and so can chance.",
+            f"{opening.zh}，最早位于 {cause.rung.value} 环节：{cause.title.zh}。"
+            f"它可以解释最早的现象：{metric} 从第 {step} 步开始不同。"
+            if status is VerdictStatus.DIVERGED
+            else f"{opening.zh}：{metric} 从第 {step} 步起出现偏移；"
+            f"{cause.title.zh} 可以解释这样大小的偏移，随机波动也可以。",
+        ),
+        cause=_cause_text(cause, also),
+        confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
+        fix=cause.fix,
+        not_recorded=absent,
+    )
+
+
+def _cause_text(cause: Finding, also: str) -> Text:
+    if not also:
+        return cause.why
+    return Text(
+        f"{cause.why.en} Also able to explain it: {also}.",
+        f"{cause.why.zh} 同样可以解释该现象的差异：{also}。",
+    )
+
+
+def _cause_without_symptom(
+    cause: Finding, symptom: Finding | None, absent: tuple[Rung, ...]
+) -> Verdict:
+    seen = (
+        Text(
+            "nothing recorded after it shows the effect yet",
+            "目前记录的后续环节尚未显现其影响",
+        )
+        if symptom is None
+        else Text(f"it does not explain {symptom.id}", f"但它不能解释 {symptom.id}")
+    )
+    return Verdict(
+        status=VerdictStatus.DIVERGED,
+        rung=cause.rung,
+        finding_id=cause.id,
+        sentence=Text(
+            f"The runs differ first at rung {cause.rung.value}: {cause.title.en}; {seen.en}.",
+            f"两次运行最早在 {cause.rung.value} 环节不同：{cause.title.zh}；{seen.zh}。",
+        ),
+        cause=cause.why,
+        confidence=Confidence.MEDIUM,
+        fix=cause.fix,
+        not_recorded=absent,
+    )
+
+
+def _unexplained(
+    symptom: Finding,
+    causes: Sequence[Finding],
+    results: Sequence[RungResult],
+    absent: tuple[Rung, ...],
+) -> Verdict:
+    diverged = symptom.severity is Severity.ERROR
+    others = ", ".join(f.id for f in causes)
+    blameless = (
+        Text(f" What else differs cannot explain it: {others}.", f"其余差异无法解释它：{others}。")
+        if others
+        else Text("", "")
+    )
+    earlier = ", ".join(r.value for r in absent if r.position < symptom.rung.position)
+    unrecorded = (
+        Text(f" Earlier rungs not recorded: {earlier}.", f"更早但未记录的环节：{earlier}。")
+        if earlier
+        else Text("", "")
+    )
+    opening = (
+        Text("The runs diverge", "两次运行已出现偏离")
+        if diverged
+        else Text("Not decided", "尚不能判定")
+    )
+    return Verdict(
+        status=VerdictStatus.DIVERGED if diverged else VerdictStatus.UNDECIDED,
+        rung=symptom.rung,
+        finding_id=symptom.id,
+        sentence=Text(
+            f"{opening.en}: {symptom.title.en}. The cause is unknown.{blameless.en}{unrecorded.en}",
+            f"{opening.zh}：{symptom.title.zh}。原因未知。{blameless.zh}{unrecorded.zh}",
+        ),
+        cause=None,
+        confidence=Confidence.NONE,
+        next_step=cheapest_next_step(results, before=symptom.rung),
+        not_recorded=absent,
+    )
+
+
+def _no_symptom(
+    results: Sequence[RungResult], findings: Sequence[Finding], absent: tuple[Rung, ...]
+) -> Verdict:
+    compared = [r for r in results if r.status is not RungStatus.MISSING]
+    open_rung = next((r for r in compared if r.status is not RungStatus.ALIGNED), None)
+    if open_rung is None:
+        names = ", ".join(r.name.value for r in compared)
+        return Verdict(
+            status=VerdictStatus.ALIGNED,
+            rung=None,
+            finding_id=None,
+            sentence=Text(
+                f"No difference that matters on the {len(compared)} rungs recorded ({names}); "
+                f"{len(absent)} rungs were not recorded.",
+                f"已记录的 {len(compared)} 个环节（{names}）没有发现有影响的差异；"
+                f"另有 {len(absent)} 个环节未记录。",
+            ),
+            cause=None,
+            confidence=Confidence.NONE,
+            not_recorded=absent,
+        )
+    worst = min(findings, key=lambda f: f.severity.rank, default=None)
+    diverged = worst is not None and worst.severity is Severity.ERROR
+    shown = open_rung if worst is None or worst.severity is Severity.INFO else None
+    summary = shown.summary if shown or worst is None else worst.title
+    return Verdict(
+        status=VerdictStatus.DIVERGED if diverged else VerdictStatus.UNDECIDED,
+        rung=open_rung.name if shown or worst is None else worst.rung,
+        finding_id=None if shown or worst is None else worst.id,
+        sentence=Text(
+            f"{'The runs differ' if diverged else 'Not decided'}: {summary.en}",
+            f"{'两次运行不同' if diverged else '尚不能判定'}：{summary.zh}",
+        ),
+        cause=None,
+        confidence=Confidence.NONE,
+        next_step=cheapest_next_step(results, before=open_rung.name),
+        not_recorded=absent,
+    )
+
+
+def _not_comparable(results: Sequence[RungResult], absent: tuple[Rung, ...]) -> Verdict:
+    return Verdict(
+        status=VerdictStatus.NOT_COMPARABLE,
+        rung=None,
+        finding_id=None,
+        sentence=Text(
+            "Nothing can be compared: no artifact was found on both sides.",
+            "无法比较：没有任何一种数据同时存在于两次运行中。",
+        ),
+        cause=None,
+        confidence=Confidence.NONE,
+        next_step=cheapest_next_step(results, before=None),
+        not_recorded=absent,
+    )
+
+
+def cheapest_next_step(results: Sequence[RungResult], *, before: Rung | None) -> Text | None:
+    """Return how to record the first missing rung that lies before ``before``."""
+    for result in results:
+        if before is not None and result.name.position >= before.position:
+            return None
+        if result.missing:
+            return result.missing[0].how_to_record
+    return None

@@ -1,0 +1,113 @@
+"""What each rung needs, and how to record it: with this version where it can, else by hand."""
+
+from __future__ import annotations
+
+from align.core.rung import Missing, Rung, RungResult, RungStatus
+from align.core.text import Text
+
+_LATER = Text(
+    "This version does not compare it yet; `align capture -o RUN -- CMD` will record it.",
+    "本版本尚不比较该环节；后续版本的 `align capture -o RUN -- CMD` 会记录它。",
+)
+
+_ARTIFACTS: dict[Rung, tuple[Text, Text]] = {
+    Rung.TOKENIZER: (
+        Text("tokenizer folders of both runs", "两次运行各自的分词器目录"),
+        Text(
+            "Keep a copy of the tokenizer folder each run really loads (tokenizer.json, "
+            "tokenizer_config.json, generation_config.json, config.json) in its run folder and "
+            "compare eos_token_id and pad_token_id by hand.",
+            "把每次运行真正加载的分词器目录（tokenizer.json、tokenizer_config.json、"
+            "generation_config.json、config.json）复制到运行目录，"
+            "并人工核对 eos_token_id 与 pad_token_id。",
+        ),
+    ),
+    Rung.TOKENS: (
+        Text(
+            "trainer inputs: input_ids, attention_mask, position_ids",
+            "训练输入：input_ids、attention_mask、position_ids",
+        ),
+        Text(
+            "Print input_ids of the first batch in both trainers and compare the same prompt.",
+            "在两侧训练器打印第一个 batch 的 input_ids，并对照同一条 prompt。",
+        ),
+    ),
+    Rung.FORWARD: (
+        Text("layer captures and per-token log_probs", "逐层激活与逐 token 的 log_probs"),
+        Text(
+            "Until then verl's global_profiler.tool=precision_debugger (msprobe) dumps layers.",
+            "在此之前可用 verl 的 global_profiler.tool=precision_debugger（msprobe）采集各层。",
+        ),
+    ),
+    Rung.ADVANTAGE: (
+        Text("scores and groups per row, and the advantages", "每行的得分与分组，以及 advantages"),
+        Text(
+            "Save token_level_rewards, uid and advantages of one step on both sides.",
+            "在两侧各保存一个 step 的 token_level_rewards、uid 与 advantages。",
+        ),
+    ),
+    Rung.LOSS: (
+        Text(
+            "old_log_probs, log_probs, advantages and response_mask of one step",
+            "一个 step 的 old_log_probs、log_probs、advantages 与 response_mask",
+        ),
+        Text(
+            "Save these four tensors of one mini-batch on both sides.",
+            "在两侧各保存一个 mini-batch 的这四个张量。",
+        ),
+    ),
+    Rung.BACKWARD: (
+        Text("gradients or gradient norms per parameter", "各参数的梯度或梯度范数"),
+        Text(
+            "Run one step from the same weights and the same rollouts on both sides.",
+            "在两侧用相同权重与相同 rollout 运行一个 step。",
+        ),
+    ),
+    Rung.OPTIMIZER: (
+        Text("parameter updates and optimizer state of one step", "一个 step 的参数更新与优化器状态"),
+        Text(
+            "Save the weights before and after one optimizer step on both sides.",
+            "在两侧各保存一次优化器更新前后的权重。",
+        ),
+    ),
+    Rung.WEIGHT_SYNC: (
+        Text(
+            "weights in the trainer and in the rollout engine after a sync",
+            "同步之后训练侧与推理引擎中的权重",
+        ),
+        Text(
+            "Set actor_rollout_ref.rollout.calculate_log_probs=true (verl) and watch "
+            "training/rollout_probs_diff_mean: above 0.01 at step 1 points here.",
+            "在 verl 中设置 actor_rollout_ref.rollout.calculate_log_probs=true 并观察 "
+            "training/rollout_probs_diff_mean：第 1 步就高于 0.01 时首先怀疑这里。",
+        ),
+    ),
+    Rung.EVALS: (
+        Text("benchmark results of both models", "两侧模型的评测结果"),
+        Text(
+            "Run the same lm-eval, OpenCompass or evalscope task with the same generation "
+            "settings on both and keep the result files.",
+            "在两侧用相同的生成参数运行同一 lm-eval、OpenCompass 或 evalscope 任务，并保留结果文件。",
+        ),
+    ),
+}
+
+
+def not_recorded(rung: Rung) -> RungResult:
+    """Return the result of a rung this version does not compare."""
+    artifact, by_hand = _ARTIFACTS[rung]
+    return RungResult(
+        name=rung,
+        status=RungStatus.MISSING,
+        summary=Text(
+            f"Not compared: needs {artifact.en}.",
+            f"未比较：需要{artifact.zh}。",
+        ),
+        missing=(
+            Missing(
+                artifact=artifact,
+                side="both",
+                how_to_record=Text(f"{_LATER.en} {by_hand.en}", f"{_LATER.zh}{by_hand.zh}"),
+            ),
+        ),
+    )

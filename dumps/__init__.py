@@ -1,0 +1,1 @@
+"""Record, read and store what a training run leaves behind."""

@@ -1,0 +1,1 @@
+"""Runs on disk: discovery, manifests, loading, atomic writing."""

@@ -1,0 +1,107 @@
+"""Find out by content what a folder, a file or several files hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from align.core.errors import RunError
+from align.core.run import Artifact, Run, RunManifest, UnknownFile
+from dumps.readers.reader import Glimpse
+from dumps.readers.registry import readers
+from dumps.readers.text import identify
+from dumps.store.manifest import FILE_NAME, read_manifest
+
+MAX_FILES = 20_000
+# Checkpoints and caches hold thousands of files that say nothing about a comparison.
+SKIPPED_FOLDERS = frozenset({".git", "__pycache__", "node_modules", ".venv"})
+
+
+def discover(paths: Sequence[Path], *, label: str | None = None) -> Run:
+    """Make a run of a folder, a file, or any mixture of both.
+
+    Args:
+        paths: at least one existing path; folders are walked, symbolic links to folders are not
+            followed. A manifest is taken from the first folder that has one.
+        label: how reports name the run; the first path by default.
+
+    Raises:
+        RunError: A path does not exist, is empty, cannot be listed, or holds too many files.
+    """
+    for path in paths:
+        if not path.exists():
+            raise RunError(
+                where=str(path), problem="does not exist", fix="give a run folder or a log file"
+            )
+    artifacts: list[Artifact] = []
+    unknown: list[UnknownFile] = []
+    for file in sorted({file.resolve(): file for file in _files(paths)}.values()):
+        found, stranger = examine(file)
+        artifacts += found
+        unknown += [stranger] if stranger else []
+    return Run(
+        label=label or str(paths[0]),
+        root=paths[0] if paths[0].is_dir() else paths[0].parent,
+        artifacts=tuple(artifacts),
+        unknown=tuple(unknown),
+        manifest=_manifest(paths),
+    )
+
+
+def examine(path: Path) -> tuple[tuple[Artifact, ...], UnknownFile | None]:
+    """Ask every reader what one file holds: its roles, or why it has none."""
+    try:
+        glimpse = Glimpse(path, path.stat().st_size)
+        if glimpse.size_bytes == 0:
+            return (), UnknownFile(path, "empty file")
+        taken: dict[str, Artifact] = {}
+        for reader in readers():
+            if reader.kind not in taken and reader.sniff(glimpse):
+                taken[reader.kind] = Artifact(
+                    reader.kind, reader.format, path, glimpse.size_bytes
+                )
+        if taken:
+            return tuple(taken.values()), None
+        return (), UnknownFile(path, identify(glimpse.head) or "text of no known format")
+    except OSError as error:
+        return (), UnknownFile(path, f"cannot be opened ({error.strerror})")
+
+
+def _manifest(paths: Sequence[Path]) -> RunManifest:
+    folders = (path for path in paths if path.is_dir())
+    return next(
+        (read_manifest(folder) for folder in folders if (folder / FILE_NAME).is_file()),
+        RunManifest(),
+    )
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    count = 0
+    for path in paths:
+        for file in _walk(path) if path.is_dir() else (path,):
+            count += 1
+            if count > MAX_FILES:
+                raise RunError(
+                    where=str(path),
+                    problem=f"holds more than {MAX_FILES} files",
+                    fix="give the run's own folder, or single files",
+                )
+            yield file
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder, onerror=_cannot_list):
+        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
+        for name in sorted(names):
+            file = Path(parent, name)
+            if name != FILE_NAME and file.is_file():
+                yield file
+
+
+def _cannot_list(error: OSError) -> None:
+    raise RunError(
+        where=str(error.filename),
+        problem=f"cannot be listed ({error.strerror})",
+        fix="check its permissions, or give single files",
+    )

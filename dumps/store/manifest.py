@@ -1,0 +1,75 @@
+"""The manifest of a run folder: ``align-run.json``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from align.core.errors import RunError
+from align.core.run import RunManifest
+from dumps.store.atomic import write_atomic
+
+FILE_NAME = "align-run.json"
+SCHEMA_VERSION = 1
+
+_FIX = "correct it by hand, or write it again with `align run init --force`"
+
+
+def read_manifest(folder: Path) -> RunManifest:
+    """Return the folder's manifest, an empty one where there is none.
+
+    Raises:
+        RunError: The file is not JSON, not a manifest, or of a version we do not know.
+    """
+    path = folder / FILE_NAME
+    if not path.is_file():
+        return RunManifest()
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(where=str(path), problem=f"cannot be read ({error})", fix=_FIX) from error
+    if not isinstance(content, dict) or content.get("schema_version") != SCHEMA_VERSION:
+        raise RunError(
+            where=str(path), problem=f"is not a manifest of version {SCHEMA_VERSION}", fix=_FIX
+        )
+    return _manifest_from_json(content, path)
+
+
+def write_manifest(folder: Path, manifest: RunManifest) -> Path:
+    """Write the manifest and return its path."""
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "framework": manifest.framework,
+        "framework_version": manifest.framework_version,
+        "device": manifest.device,
+        "name": manifest.name,
+        "versions": dict(sorted(manifest.versions.items())),
+        "notes": list(manifest.notes),
+    }
+    path = folder / FILE_NAME
+    write_atomic(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    return path
+
+
+def _manifest_from_json(content: dict[str, object], path: Path) -> RunManifest:
+    texts = {
+        key: _optional_string(content, key, path)
+        for key in ("framework", "framework_version", "device", "name")
+    }
+    versions, notes = content.get("versions") or {}, content.get("notes") or []
+    if not isinstance(versions, dict) or not isinstance(notes, list):
+        raise RunError(
+            where=str(path), problem="needs a mapping `versions` and a list `notes`", fix=_FIX
+        )
+    return RunManifest(
+        **texts,
+        versions={str(key): str(value) for key, value in versions.items()},
+        notes=tuple(map(str, notes)),
+    )
+
+
+def _optional_string(content: dict[str, object], key: str, path: Path) -> str | None:
+    value = content.get(key)
+    if value is not None and not isinstance(value, str):
+        raise RunError(where=str(path), key=key, problem="must be a string or null", fix=_FIX)
+    return value

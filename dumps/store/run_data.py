@@ -1,0 +1,100 @@
+"""A run's artifacts, read once and only when a rung asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from align.core.config_value import RawConfig
+from align.core.environment import EnvironmentFacts
+from align.core.errors import AlignError, DumpError
+from align.core.metric import MetricLog
+from align.core.rollout import RolloutBatch
+from align.core.run import Artifact, ArtifactKind, Run
+from dumps.readers.reader import Progress, no_progress
+from dumps.readers.registry import reader_named
+
+
+class RunData:
+    """Lazy contents of one run.
+
+    A file that cannot be read does not stop the comparison: its error is kept in ``problems``,
+    which the report lists, and the other files are used.
+    """
+
+    def __init__(self, run: Run, progress: Progress = no_progress) -> None:
+        self.run = run
+        self.problems: list[AlignError] = []
+        self._progress = progress
+
+    @cached_property
+    def metric_logs(self) -> tuple[MetricLog, ...]:
+        """Every metric file, in path order."""
+        return tuple(self._each(ArtifactKind.METRICS))
+
+    @cached_property
+    def configs(self) -> tuple[RawConfig, ...]:
+        """Every configuration, in path order."""
+        return tuple(self._each(ArtifactKind.CONFIG))
+
+    @cached_property
+    def environments(self) -> tuple[EnvironmentFacts, ...]:
+        """What each file says about the stack, in path order."""
+        return tuple(self._each(ArtifactKind.ENVIRONMENT))
+
+    @cached_property
+    def framework(self) -> str | None:
+        """The training framework: as the manifest says, else as its files show."""
+        stated = [config.framework for config in self.configs]
+        logged = [log.framework for log in self.metric_logs]
+        seen = (name for name in (*stated, *logged) if name and name != "huggingface")
+        return self.run.manifest.framework or next(seen, None)
+
+    @cached_property
+    def framework_version(self) -> str | None:
+        """Its version, where the manifest or a log states one."""
+        return self.run.manifest.framework_version or self.fact(self.framework or "")
+
+    @cached_property
+    def device(self) -> str | None:
+        """The accelerator kind, where the manifest or a log states one."""
+        return self.run.manifest.device or self.fact("device")
+
+    def fact(self, name: str) -> str | None:
+        """Return what the manifest or the first file to state it says of the stack."""
+        if name in self.run.manifest.versions:
+            return self.run.manifest.versions[name]
+        stated = (e.facts[name].value for e in self.environments if name in e.facts)
+        return next(stated, None)
+
+    def rollout_batches(self, kind: ArtifactKind = ArtifactKind.ROLLOUT) -> Iterator[RolloutBatch]:
+        """Stream the rollout (or validation) dumps, file after file."""
+        for artifact in self.run.of_kind(kind):
+            with self._problems_kept(artifact):
+                yield from self._read(artifact)
+
+    def _each(self, kind: ArtifactKind) -> Iterator[Any]:
+        for artifact in self.run.of_kind(kind):
+            with self._problems_kept(artifact):
+                yield self._read(artifact)
+
+    def _read(self, artifact: Artifact) -> Any:
+        reader = reader_named(artifact.format, artifact.kind)
+        return reader.read(artifact.path, self._progress)
+
+    @contextmanager
+    def _problems_kept(self, artifact: Artifact) -> Iterator[None]:
+        try:
+            yield
+        except AlignError as error:
+            self.problems.append(error)
+        except OSError as error:
+            self.problems.append(
+                DumpError(
+                    where=str(artifact.path),
+                    problem=f"cannot be read ({error.strerror})",
+                    fix="check that the file still exists and is readable",
+                )
+            )

@@ -1,0 +1,1 @@
+"""Draw a report from its JSON document."""

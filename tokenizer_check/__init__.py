@@ -1,0 +1,1 @@
+"""Compare two tokenizers: ids, special tokens and templates."""
