@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from align.core.finding import Finding, Mechanism, Severity, Strength, Symptom
+from align.core.recording import not_recorded
 from align.core.report import Report, RunSummary
 from align.core.rung import RUNGS, Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.core.verdict import Confidence, Verdict, VerdictStatus
-from align.recording import not_recorded
 from dumps.store.run_data import RunData
 
 Compare = Callable[[RunData, RunData], RungResult]
@@ -106,9 +106,7 @@ def explains(mechanism: Mechanism | None, symptom: Symptom | None) -> bool:
         return False
     if any(fnmatchcase(symptom.metric, pattern) for pattern in mechanism.signature):
         return True
-    trained_under_it = (
-        symptom.step > symptom.first_recorded_step or symptom.first_recorded_step > 1
-    )
+    trained_under_it = symptom.step > symptom.first_recorded_step or symptom.first_recorded_step > 1
     reaches = mechanism.acts_on.position <= symptom.rung.position or trained_under_it
     return reaches and (mechanism.strength is Strength.SEMANTIC or symptom.noise_sized)
 

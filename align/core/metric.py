@@ -17,7 +17,8 @@ class MetricSeries:
     """One metric of one run.
 
     Args:
-        name: vocabulary name (verl 0.9's spelling where it has the same meaning), else ``spelling``.
+        name: vocabulary name (verl 0.9's spelling where the meaning is the same), else
+            ``spelling``.
         spelling: as the file has it.
         source: file the values come from.
         steps: int64 [n], strictly increasing.

@@ -43,6 +43,8 @@ class RolloutBatch:
         extras: further fields as the dump spells them, [n] each.
         lines: int64 [n], 1-based.
         absent: names of the fields above that the dump does not have.
+        skipped: lines that hold no row, the first 100 of the batch; ``num_skipped`` counts all.
+        notes: what was assumed, such as a step taken from the file name.
     """
 
     source: str
@@ -57,6 +59,8 @@ class RolloutBatch:
     lines: npt.NDArray[np.int64]
     absent: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    num_skipped: int = 0
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.responses)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from align.core.text import Text
 
 if TYPE_CHECKING:
-    from align.core.finding import Finding
     from align.core.figure import CurvePair, Table
+    from align.core.finding import Finding
 
 
 class Rung(str, Enum):

@@ -58,9 +58,7 @@ def examine(path: Path) -> tuple[tuple[Artifact, ...], UnknownFile | None]:
         taken: dict[str, Artifact] = {}
         for reader in readers():
             if reader.kind not in taken and reader.sniff(glimpse):
-                taken[reader.kind] = Artifact(
-                    reader.kind, reader.format, path, glimpse.size_bytes
-                )
+                taken[reader.kind] = Artifact(reader.kind, reader.format, path, glimpse.size_bytes)
         if taken:
             return tuple(taken.values()), None
         return (), UnknownFile(path, identify(glimpse.head) or "text of no known format")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from align.core.errors import RunError
 from align.core.run import RunManifest
 from dumps.store.atomic import write_atomic
+
+if TYPE_CHECKING:
+    from dumps.store.run_data import RunData
 
 FILE_NAME = "align-run.json"
 SCHEMA_VERSION = 1
@@ -35,8 +39,38 @@ def read_manifest(folder: Path) -> RunManifest:
     return _manifest_from_json(content, path)
 
 
+def filled_manifest(
+    data: RunData,
+    *,
+    framework: str | None = None,
+    framework_version: str | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    notes: tuple[str, ...] = (),
+) -> RunManifest:
+    """Return a manifest of what the user states, completed by what the run's files state."""
+    versions = {
+        fact.name: fact.value for facts in data.environments for fact in facts.facts.values()
+    }
+    return RunManifest(
+        framework=framework or data.framework,
+        framework_version=framework_version or data.framework_version,
+        device=device or data.device,
+        name=name or data.run.manifest.name,
+        versions={**versions, **data.run.manifest.versions},
+        notes=notes or data.run.manifest.notes,
+    )
+
+
 def write_manifest(folder: Path, manifest: RunManifest) -> Path:
     """Write the manifest and return its path."""
+    path = folder / FILE_NAME
+    write_atomic(path, manifest_json(manifest))
+    return path
+
+
+def manifest_json(manifest: RunManifest) -> str:
+    """Return the manifest as the text of its file."""
     content = {
         "schema_version": SCHEMA_VERSION,
         "framework": manifest.framework,
@@ -46,9 +80,7 @@ def write_manifest(folder: Path, manifest: RunManifest) -> Path:
         "versions": dict(sorted(manifest.versions.items())),
         "notes": list(manifest.notes),
     }
-    path = folder / FILE_NAME
-    write_atomic(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
-    return path
+    return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
 
 
 def _manifest_from_json(content: dict[str, object], path: Path) -> RunManifest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from align.core.config_value import RawConfig
 from align.core.environment import EnvironmentFacts
@@ -15,6 +15,10 @@ from align.core.rollout import RolloutBatch
 from align.core.run import Artifact, ArtifactKind, Run
 from dumps.readers.reader import Progress, no_progress
 from dumps.readers.registry import reader_named
+from dumps.store.merge_metrics import merge_logs
+
+if TYPE_CHECKING:
+    from dumps.store.rollout_index import RolloutIndex
 
 
 class RunData:
@@ -35,6 +39,11 @@ class RunData:
         return tuple(self._each(ArtifactKind.METRICS))
 
     @cached_property
+    def metrics(self) -> MetricLog:
+        """Every metric of the run, its files merged; empty where there is none."""
+        return merge_logs(self.metric_logs)
+
+    @cached_property
     def configs(self) -> tuple[RawConfig, ...]:
         """Every configuration, in path order."""
         return tuple(self._each(ArtifactKind.CONFIG))
@@ -43,6 +52,13 @@ class RunData:
     def environments(self) -> tuple[EnvironmentFacts, ...]:
         """What each file says about the stack, in path order."""
         return tuple(self._each(ArtifactKind.ENVIRONMENT))
+
+    @cached_property
+    def rollouts(self) -> RolloutIndex:
+        """Every training rollout as numeric columns; read once, shared by the rungs."""
+        from dumps.store.rollout_index import build_index
+
+        return build_index(self.rollout_batches())
 
     @cached_property
     def framework(self) -> str | None:

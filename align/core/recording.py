@@ -10,7 +10,7 @@ _LATER = Text(
     "本版本尚不比较该环节；后续版本的 `align capture -o RUN -- CMD` 会记录它。",
 )
 
-_ARTIFACTS: dict[Rung, tuple[Text, Text]] = {
+_NOT_COMPARED_YET: dict[Rung, tuple[Text, Text]] = {
     Rung.TOKENIZER: (
         Text("tokenizer folders of both runs", "两次运行各自的分词器目录"),
         Text(
@@ -64,7 +64,9 @@ _ARTIFACTS: dict[Rung, tuple[Text, Text]] = {
         ),
     ),
     Rung.OPTIMIZER: (
-        Text("parameter updates and optimizer state of one step", "一个 step 的参数更新与优化器状态"),
+        Text(
+            "parameter updates and optimizer state of one step", "一个 step 的参数更新与优化器状态"
+        ),
         Text(
             "Save the weights before and after one optimizer step on both sides.",
             "在两侧各保存一次优化器更新前后的权重。",
@@ -87,27 +89,83 @@ _ARTIFACTS: dict[Rung, tuple[Text, Text]] = {
         Text(
             "Run the same lm-eval, OpenCompass or evalscope task with the same generation "
             "settings on both and keep the result files.",
-            "在两侧用相同的生成参数运行同一 lm-eval、OpenCompass 或 evalscope 任务，并保留结果文件。",
+            "在两侧用相同的生成参数运行同一 lm-eval、OpenCompass 或 evalscope 任务，"
+            "并保留结果文件。",
         ),
     ),
 }
 
 
+_COMPARED: dict[Rung, tuple[Text, Text]] = {
+    Rung.ENVIRONMENT: (
+        Text("versions of the stack", "软件栈版本"),
+        Text(
+            "Keep the console log from the start of the run, or state versions in align-run.json "
+            "(`align run init RUN`).",
+            "保留从启动开始的控制台日志，或在 align-run.json 中写明版本（`align run init RUN`）。",
+        ),
+    ),
+    Rung.CONFIG: (
+        Text("the run's configuration", "运行配置"),
+        Text(
+            "Keep verl's outputs/DATE/TIME/.hydra folder or its console log, or MindSpeed-RL's "
+            "YAML with its model file.",
+            "保留 verl 的 outputs/DATE/TIME/.hydra 目录或控制台日志，"
+            "或 MindSpeed-RL 的 YAML 及其模型文件。",
+        ),
+    ),
+    Rung.DATA: (
+        Text("prompts per step", "每步的 prompt"),
+        Text(
+            "Set trainer.rollout_data_dir=DIR (verl 0.4 and later), or keep the metrics "
+            "prompt_length/mean, max and min.",
+            "设置 trainer.rollout_data_dir=DIR（verl 0.4 及以上），"
+            "或保留 prompt_length/mean、max、min 指标。",
+        ),
+    ),
+    Rung.ROLLOUT: (
+        Text("rollout dumps", "rollout 数据"),
+        Text(
+            "Set trainer.rollout_data_dir=DIR (verl 0.4 and later); in MindSpeed-RL write prompt, "
+            "response, label and score as JSON lines in the verifier.",
+            "设置 trainer.rollout_data_dir=DIR（verl 0.4 及以上）；在 MindSpeed-RL 的 verifier 中"
+            "把 prompt、response、label、得分逐行写成 JSON。",
+        ),
+    ),
+    Rung.REWARD: (
+        Text("rollout dumps with scores", "带得分的 rollout 数据"),
+        Text(
+            "Set trainer.rollout_data_dir=DIR (verl 0.4 and later) on both sides.",
+            "在两侧设置 trainer.rollout_data_dir=DIR（verl 0.4 及以上）。",
+        ),
+    ),
+    Rung.CURVES: (
+        Text("metrics over steps", "逐步指标"),
+        Text(
+            "Keep the console log, or set trainer.logger to include file or tensorboard.",
+            "保留控制台日志，或在 trainer.logger 中加入 file 或 tensorboard。",
+        ),
+    ),
+}
+
+
+def missing_artifact(rung: Rung, side: str = "both") -> Missing:
+    """Return what a run lacks for a rung, and how to record it."""
+    if rung in _COMPARED:
+        artifact, how_to_record = _COMPARED[rung]
+        return Missing(artifact, side, how_to_record)
+    artifact, by_hand = _NOT_COMPARED_YET[rung]
+    return Missing(artifact, side, Text(f"{_LATER.en} {by_hand.en}", f"{_LATER.zh}{by_hand.zh}"))
+
+
 def not_recorded(rung: Rung) -> RungResult:
     """Return the result of a rung this version does not compare."""
-    artifact, by_hand = _ARTIFACTS[rung]
+    missing = missing_artifact(rung)
     return RungResult(
         name=rung,
         status=RungStatus.MISSING,
         summary=Text(
-            f"Not compared: needs {artifact.en}.",
-            f"未比较：需要{artifact.zh}。",
+            f"Not compared: needs {missing.artifact.en}.", f"未比较：需要{missing.artifact.zh}。"
         ),
-        missing=(
-            Missing(
-                artifact=artifact,
-                side="both",
-                how_to_record=Text(f"{_LATER.en} {by_hand.en}", f"{_LATER.zh}{by_hand.zh}"),
-            ),
-        ),
+        missing=(missing,),
     )

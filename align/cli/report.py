@@ -1,0 +1,124 @@
+"""``align report``: the main job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from align.cli.options import exit_code, fail_on_option, json_option, lang_option
+from align.cli.progress import progress_bar
+from align.cli.sides import find_run, load, sides, size_bytes
+from align.core.errors import DocumentError, ExitCode
+from align.core.report import Report
+from align.core.verdict import VerdictStatus
+
+
+@click.command()
+@sides(required=False)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("align-report"),
+    show_default=True,
+    help="Folder for report.html, report.md and report.json.",
+)
+@click.option(
+    "--from",
+    "from_json",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw the report again from this report.json; REF and CAND are not read.",
+)
+@lang_option
+@fail_on_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    reference: Path | None,
+    candidate: Path | None,
+    reference_files: tuple[Path, ...],
+    candidate_files: tuple[Path, ...],
+    out: Path,
+    from_json: Path | None,
+    lang: str,
+    fail_on: str,
+    as_json: bool,
+) -> None:
+    """Compare run CAND (under test) with run REF (trusted) and write the report.
+
+    REF and CAND are run folders or single files: console logs, metrics, configurations, rollout
+    dumps. What a file is for is found out from its content. The report names the link of the
+    training chain that breaks first, or says what has to be recorded to know.
+    """
+    if from_json is not None:
+        report = read_report(from_json)
+    elif reference is None or candidate is None:
+        raise click.UsageError("give REF and CAND, or --from report.json", ctx)
+    else:
+        report = compare_runs(reference, candidate, reference_files, candidate_files)
+    present(report, out, lang, as_json)
+    if report.verdict.status is VerdictStatus.NOT_COMPARABLE:
+        ctx.exit(ExitCode.NOT_COMPARABLE)
+    ctx.exit(exit_code((f for rung in report.rungs for f in rung.findings), fail_on))
+
+
+def compare_runs(
+    reference: Path,
+    candidate: Path,
+    reference_files: tuple[Path, ...] = (),
+    candidate_files: tuple[Path, ...] = (),
+) -> Report:
+    """Discover, read and compare two runs, with a progress bar on a terminal."""
+    from align.ladder import climb
+
+    runs = find_run(reference, reference_files), find_run(candidate, candidate_files)
+    with progress_bar(sum(map(size_bytes, runs))) as bar:
+        loaded = [load(run, bar.advance) for run in runs]
+        return climb(*loaded, on_rung=lambda rung: bar.stage(rung.value))
+
+
+def read_report(path: Path) -> Report:
+    """Read a report.json.
+
+    Raises:
+        DocumentError: It cannot be read or is not a report document.
+    """
+    from align.core.document import from_document
+
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DocumentError(
+            where=str(path),
+            problem=f"cannot be read as JSON ({error})",
+            fix="give the report.json that `align report` wrote",
+        ) from error
+    if not isinstance(document, Mapping):
+        raise DocumentError(
+            where=str(path),
+            problem="is not a report document",
+            fix="give the report.json that `align report` wrote",
+        )
+    return from_document(document, where=str(path))
+
+
+def present(report: Report, out: Path, lang: str, as_json: bool) -> None:
+    """Write the three files, and say on stderr where they are and what they say."""
+    from align.core.document import to_document
+    from reports.write import write_report
+
+    document: dict[str, Any] = to_document(report)
+    paths = write_report(document, out, lang)
+    if as_json:
+        click.echo(json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False))
+    verdict = report.verdict
+    click.echo(f"verdict: {verdict.status.value}: {verdict.sentence.in_language(lang)}", err=True)
+    for label, text in (("fix", verdict.fix), ("next", verdict.next_step)):
+        if text is not None:
+            click.echo(f"{label}: {text.in_language(lang)}", err=True)
+    click.echo(f"report: {paths.html}", err=True)

@@ -1,0 +1,60 @@
+"""The two runs as a command takes them: paths in, loaded runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from align.core.run import Run
+    from dumps.store.run_data import RunData
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_EXISTING = click.Path(path_type=Path)
+
+
+def sides(*, required: bool = True) -> Callable[[Command], Command]:
+    """Add REF and CAND, and options that add further files to either side.
+
+    A path's content decides what it is for, so one option serves logs, configs and dumps alike.
+    """
+
+    def decorate(function: Command) -> Command:
+        for name, side in (("candidate", "CAND"), ("reference", "REF")):
+            function = click.option(
+                f"--{name}-file",
+                f"{name}_files",
+                type=_EXISTING,
+                multiple=True,
+                help=f"A further log, config or dump of {side}; may be repeated.",
+            )(function)
+        for name, metavar in (("candidate", "CAND"), ("reference", "REF")):
+            function = click.argument(name, type=_EXISTING, metavar=metavar, required=required)(
+                function
+            )
+        return function
+
+    return decorate
+
+
+def find_run(path: Path, further: Sequence[Path]) -> Run:
+    """Discover one side."""
+    from dumps.store.discover import discover
+
+    return discover([path, *further])
+
+
+def size_bytes(run: Run) -> int:
+    """Return how many bytes the readers will go through."""
+    return sum(artifact.size_bytes for artifact in run.artifacts)
+
+
+def load(run: Run, progress: Callable[[int], None]) -> RunData:
+    """Return the lazy contents of a run."""
+    from dumps.store.run_data import RunData
+
+    return RunData(run, progress)

@@ -1,0 +1,1 @@
+"""What the two stacks are, and which differences between them are known to matter."""
