@@ -20,7 +20,7 @@ help: ## list the targets
 	  while IFS='|' read -r target what; do printf '%-18s %s\n' "$$target" "$$what"; done
 
 demo: $(CORE) ## compare the two shipped example runs; the report lands in demo-report/
-	@code=0; $(BIN)/align report examples/reference examples/candidate -o demo-report || code=$$?; \
+	@code=0; $(BIN)/align report align/examples/reference align/examples/candidate -o demo-report || code=$$?; \
 	if [ $$code -gt 1 ]; then echo "make demo: align report could not compare (exit $$code)" >&2; exit $$code; fi; \
 	$(BIN)/python -c 'import json; v = json.load(open("demo-report/report.json", encoding="utf-8"))["verdict"]; \
 	print("report:  demo-report/report.html"); \

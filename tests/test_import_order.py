@@ -27,7 +27,8 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "tokenizer_check",
     ),
     ("align.layers",),
-    ("align.stack", "align.ladder", "align.bisect"),
+    ("align.stack", "align.ladder"),
+    ("align.bisect", "align.inventory"),
     ("reports",),
     ("align.cli",),
 )

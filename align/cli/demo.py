@@ -10,7 +10,7 @@ from align.cli.options import lang_option
 from align.cli.report import compare_runs, present
 from align.core.errors import RunError
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @click.command()

@@ -98,7 +98,17 @@ def _text_to_json(**texts: Text | None) -> Json:
 
 
 def _text(json: Mapping[str, Any], name: str) -> Text:
-    return Text(json[name], json["zh"][name])
+    return Text(_string(json[name]), _string(json["zh"][name]))
+
+
+def _optional_string(value: Any) -> str | None:
+    return None if value is None else _string(value)
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} stands where a string belongs")
+    return value
 
 
 def _optional_text(json: Mapping[str, Any], name: str) -> Text | None:
@@ -144,7 +154,7 @@ def _verdict_from_json(json: Mapping[str, Any]) -> Verdict:
     return Verdict(
         status=VerdictStatus(json["status"]),
         rung=None if json["rung"] is None else Rung(json["rung"]),
-        finding_id=json["finding_id"],
+        finding_id=_optional_string(json["finding_id"]),
         sentence=_text(json, "sentence"),
         cause=_optional_text(json, "cause"),
         confidence=Confidence(json["confidence"]),
@@ -179,7 +189,7 @@ def _rung_from_json(json: Mapping[str, Any], findings: Sequence[Finding]) -> Run
         summary=_text(json, "summary"),
         findings=tuple(findings),
         missing=tuple(
-            Missing(_text(m, "artifact"), m["side"], _text(m, "how_to_record"))
+            Missing(_text(m, "artifact"), Side(m["side"]).value, _text(m, "how_to_record"))
             for m in json["missing"]
         ),
         tables=tuple(_table_from_json(table) for table in json["tables"]),
@@ -214,7 +224,7 @@ def _finding_to_json(finding: Finding) -> Json:
 def _finding_from_json(json: Mapping[str, Any]) -> Finding:
     mechanism, symptom = json["mechanism"], json["symptom"]
     return Finding(
-        id=json["id"],
+        id=_string(json["id"]),
         rung=Rung(json["rung"]),
         severity=Severity(json["severity"]),
         title=_text(json, "title"),
@@ -271,12 +281,15 @@ def _table_to_json(table: Table) -> Json:
 
 
 def _table_from_json(json: Mapping[str, Any]) -> Table:
-    return Table(
+    table = Table(
         id=json["id"],
         title=_text(json, "title"),
         columns=tuple(Column(c["key"], _text(c, "title"), c["numeric"]) for c in json["columns"]),
         rows=tuple(tuple(row) for row in json["rows"]),
     )
+    if any(len(row) != len(table.columns) for row in table.rows):
+        raise ValueError(f"a row of table {table.id} has more cells than columns, or fewer")
+    return table
 
 
 def _pair_to_json(pair: CurvePair) -> Json:
@@ -295,9 +308,9 @@ def _pair_from_json(json: Mapping[str, Any]) -> CurvePair:
         metric=json["metric"],
         reference=_curve_from_json(json["reference"]),
         candidate=_curve_from_json(json["candidate"]),
-        window=json["window"],
+        window=int(json["window"]),
         note=_text(json, "note"),
-        finding_id=json["finding_id"],
+        finding_id=_optional_string(json["finding_id"]),
     )
 
 
@@ -310,11 +323,14 @@ def _curve_to_json(curve: Curve) -> Json:
 
 
 def _curve_from_json(json: Mapping[str, Any]) -> Curve:
-    return Curve(
-        steps=tuple(json["steps"]),
+    curve = Curve(
+        steps=tuple(map(int, json["steps"])),
         values=tuple(map(float_from_json, json["values"])),
         smoothed=tuple(map(float_from_json, json["smoothed"])),
     )
+    if not len(curve.steps) == len(curve.values) == len(curve.smoothed):
+        raise ValueError("a curve has more steps than values, or fewer")
+    return curve
 
 
 def _report_from_json(document: Mapping[str, Any]) -> Report:

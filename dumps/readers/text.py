@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from align.core.errors import DumpError
 from dumps.readers.containers import is_asciicast, is_notebook, unwrap_asciicast, unwrap_notebook
 from dumps.readers.reader import HEAD_BYTES, Progress, no_progress
 
@@ -60,6 +61,18 @@ _SIGNATURES = (
 )
 
 
+_REMEDIES = {
+    "Git-LFS pointer": "fetch the file itself with `git lfs pull`",
+    "git-annex pointer": "fetch the file itself with `git annex get`",
+    "gzip data": "unpack it with `gunzip`",
+    "bzip2 data": "unpack it with `bunzip2`",
+    "xz data": "unpack it with `unxz`",
+    "zstandard data": "unpack it with `unzstd`",
+    "UTF-16 text": "convert it with `iconv -f UTF-16 -t UTF-8`",
+    "empty file": "copy the file again, or leave it out",
+}
+
+
 def identify(head: bytes) -> str | None:
     """Name what a file's first bytes are, None for text.
 
@@ -106,9 +119,24 @@ class Block:
 
 
 def iter_blocks(path: Path, progress: Progress = no_progress) -> Iterator[Block]:
-    """Yield the text of a file in blocks of about 2 MiB; memory does not grow with the file."""
-    with path.open("rb") as file:
-        head = file.read(HEAD_BYTES)
+    """Yield the text of a file in blocks of about 2 MiB; memory does not grow with the file.
+
+    Raises:
+        DumpError: The file is not text, is empty or cannot be opened.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as error:
+        raise DumpError(
+            where=str(path),
+            problem=f"cannot be opened ({error.strerror})",
+            fix="check the path and its permissions",
+        ) from error
+    what = identify(head)
+    if what is not None:
+        remedy = _REMEDIES.get(what, "give the text it was made from, or leave it out")
+        raise DumpError(where=str(path), problem=f"is not a log: {what}", fix=remedy)
     if is_notebook(head):
         yield from _numbered_blocks(unwrap_notebook(path, progress))
     elif is_asciicast(head):
@@ -135,6 +163,17 @@ def iter_lines(path: Path, progress: Progress = no_progress) -> Iterator[tuple[i
             else:
                 pieces = [piece for piece in text.split("\r") if piece]
                 yield from ((number, piece) for piece in pieces or [""])
+
+
+def ends_mid_character(tail: bytes) -> bool:
+    """Tell whether a file whose last bytes are ``tail`` was cut inside a UTF-8 character."""
+    for length in range(1, min(4, len(tail) + 1)):
+        lead = tail[-length]
+        if lead >= 0xC0:
+            return length < (2 if lead < 0xE0 else 3 if lead < 0xF0 else 4)
+        if lead < 0x80:
+            return False
+    return False
 
 
 def strip_ansi(text: str) -> str:
@@ -169,7 +208,8 @@ def _plain_blocks(path: Path, progress: Progress) -> Iterator[Block]:
             data, carry = data[:end], data[end:]
             if data:
                 num_lines = data.count(b"\n")
-                yield Block(data, range(first_line, first_line + num_lines + 1))
+                is_cut = not data.endswith(b"\n")
+                yield Block(data, range(first_line, first_line + num_lines + is_cut))
                 first_line += num_lines
     if carry:
         yield Block(carry, range(first_line, first_line + 1))

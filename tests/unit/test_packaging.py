@@ -10,6 +10,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from email.parser import Parser
 from importlib import metadata
 from pathlib import Path
 
@@ -34,6 +35,17 @@ except SystemExit as stop:
     assert not stop.code, stop.code
 print("loaded:", *sorted(sys.modules), file=sys.stderr)
 """
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (path,) = folder.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        yield archive
 
 
 def test_help_loads_no_heavy_package() -> None:
@@ -72,15 +84,21 @@ def test_every_package_says_that_it_is_typed(package: str) -> None:
     assert (REPOSITORY / package / "py.typed").is_file()
 
 
-def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    held = set(zipfile.ZipFile(wheel).namelist())
+def test_the_wheel_holds_every_file_of_the_packages(wheel: zipfile.ZipFile) -> None:
+    held = set(wheel.namelist())
     assert sorted(set(_package_files()) - held) == []
     outside = {name.partition("/")[0] for name in held} - set(PACKAGES)
     assert all(name.endswith(".dist-info") for name in outside), outside
+
+
+def test_the_wheel_carries_the_license_and_the_readme(wheel: zipfile.ZipFile) -> None:
+    (license_file,) = (name for name in wheel.namelist() if name.endswith("/LICENSE"))
+    assert "Apache License" in wheel.read(license_file).decode()
+    (metadata_file,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
+    told = Parser().parsestr(wheel.read(metadata_file).decode())
+    assert told["License-Expression"] == "Apache-2.0"
+    assert told["Requires-Python"] == "<3.13,>=3.10"
+    assert told.get_payload() == (REPOSITORY / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_dependency_says_why_it_is_there() -> None:

@@ -1,0 +1,1 @@
+"""What both runs really do: read, normalise to one schema, derive, compare, judge by rules."""

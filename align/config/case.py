@@ -1,0 +1,104 @@
+"""One difference in its surroundings, what a rule says about it, and examples of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+
+from align.config.derive import derive
+from align.config.schema import Field, field_named
+from align.core.config_value import (
+    ConfigLeaf,
+    ConfigValue,
+    EffectiveConfig,
+    EffectiveValue,
+    Provenance,
+    ProvenanceKind,
+)
+from align.core.finding import Severity, Strength
+from align.core.rung import Rung
+from align.core.text import Text
+
+Stated = Mapping[str, ConfigLeaf]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A field whose effective values differ, with everything else the two runs set."""
+
+    field: Field
+    reference: EffectiveValue
+    candidate: EffectiveValue
+    reference_config: EffectiveConfig
+    candidate_config: EffectiveConfig
+
+    @property
+    def name(self) -> str:
+        """Full name, also of a member of a family."""
+        return self.reference.field
+
+    @property
+    def frameworks(self) -> tuple[str | None, str | None]:
+        """Framework of the reference and of the candidate."""
+        return self.reference_config.framework, self.candidate_config.framework
+
+    def values(self, name: str) -> tuple[ConfigLeaf, ConfigLeaf]:
+        """Return another field's values, None where a side does not know it."""
+        sides = (self.reference_config.values, self.candidate_config.values)
+        reference, candidate = (side[name].value if name in side else None for side in sides)
+        return reference, candidate
+
+    def both(self, name: str, value: ConfigLeaf) -> bool:
+        """Tell whether another field has this value on both sides."""
+        return self.values(name) == (value, value)
+
+    def off(self, name: str) -> bool:
+        """Tell whether another field is known to be false, zero or empty on both sides."""
+        sides = (self.reference_config.values, self.candidate_config.values)
+        return all(name in side and not side[name].value for side in sides)
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a rule changes about a difference, and why; None leaves a judgement as it is."""
+
+    because: Text
+    severity: Severity | None = None
+    strength: Strength | None = None
+    acts_on: Rung | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A difference to try a rule on: the field's two values and what else is set.
+
+    ``reference`` and ``candidate`` hold further fields; ``both`` holds those of either side.
+    """
+
+    field: str
+    values: tuple[ConfigLeaf, ConfigLeaf]
+    both: Stated = dataclass_field(default_factory=dict)
+    reference: Stated = dataclass_field(default_factory=dict)
+    candidate: Stated = dataclass_field(default_factory=dict)
+    frameworks: tuple[str, str] = ("verl", "verl")
+    versions: tuple[str | None, str | None] = ("0.9.1", "0.9.1")
+
+    def case(self) -> Case:
+        """Return the example as rules see it, derived quantities included."""
+        sides = []
+        for index, own in enumerate((self.reference, self.candidate)):
+            stated = {**self.both, **own, self.field: self.values[index]}
+            known = {name: _stated(name, value) for name, value in stated.items()}
+            sides.append(
+                EffectiveConfig(self.frameworks[index], self.versions[index], known | derive(known))
+            )
+        first, second = sides
+        return Case(
+            field_named(self.field), first.values[self.field], second.values[self.field], *sides
+        )
+
+
+def _stated(name: str, value: ConfigLeaf) -> EffectiveValue:
+    raw = ConfigValue(name, value, Provenance(ProvenanceKind.FILE, "example"))
+    return EffectiveValue(name, value, raw)

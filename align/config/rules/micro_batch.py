@@ -1,0 +1,80 @@
+"""Micro-batches change the loss only where it is normalised within each of them.
+
+Source: verl from 0.8 on divides by the tokens of the whole mini-batch; verl up to 0.7 and
+MindSpeed-RL average token losses within a micro-batch and then the micro-batches.
+"""
+
+from __future__ import annotations
+
+from align.config.case import Case, Example, Ruling
+from align.core.config_value import EffectiveConfig
+from align.core.finding import Severity, Strength
+from align.core.text import Text
+from align.frameworks.config_table import version_tuple
+
+FIELDS = ("actor.micro_batch_size", "actor.dynamic_batch", "actor.max_tokens_per_micro_batch")
+
+
+def rule(case: Case) -> Ruling | None:
+    """Grade it by how each side normalises its loss."""
+    if case.name == "actor.micro_batch_size" and case.both("actor.dynamic_batch", True):
+        return Ruling(
+            Text(
+                "Micro-batches are made by number of tokens on both sides.",
+                "两侧均按 token 数划分 micro-batch。",
+            ),
+            Severity.INFO,
+            Strength.NONE,
+        )
+    if case.name.startswith("actor.max_tokens") and case.off("actor.dynamic_batch"):
+        return None
+    local = [_local(case.reference_config), _local(case.candidate_config)]
+    if True in local:
+        return Ruling(
+            Text(
+                "The token mean is taken within each micro-batch (verl up to 0.7, MindSpeed-RL), "
+                "so their size weights the tokens differently.",
+                "token 均值在每个 micro-batch 内计算（verl 0.7 及以前、MindSpeed-RL），"
+                "因此其大小会改变 token 的权重。",
+            ),
+            Severity.WARNING,
+            Strength.SEMANTIC,
+        )
+    if None in local:
+        return Ruling(
+            Text(
+                "Up to verl 0.7 it also weights tokens differently; the version is not known.",
+                "在 verl 0.7 及以前它还会改变 token 的权重；此处版本未知。",
+            ),
+            Severity.WARNING,
+        )
+    return Ruling(
+        Text(
+            "Both sides divide by the tokens of the whole mini-batch: only rounding differs.",
+            "两侧均除以整个 mini-batch 的 token 数：只有舍入不同。",
+        ),
+        Severity.INFO,
+        Strength.NUMERIC,
+    )
+
+
+def _local(config: EffectiveConfig) -> bool | None:
+    """Tell whether the loss is normalised per micro-batch, None where it is not known."""
+    if config.framework == "mindspeed_rl":
+        return True
+    version = version_tuple(config.framework_version)
+    if config.framework != "verl" or version is None:
+        return None
+    return version < (0, 8)
+
+
+FIRES = (
+    Example("actor.micro_batch_size", (8, 4)),
+    Example("actor.micro_batch_size", (8, 4), versions=("0.6.1", "0.6.1")),
+    Example("actor.micro_batch_size", (8, 4), frameworks=("mindspeed_rl", "mindspeed_rl")),
+    Example("actor.micro_batch_size", (8, 4), versions=(None, None)),
+    Example("actor.micro_batch_size", (8, 4), both={"actor.dynamic_batch": True}),
+)
+SILENT = (
+    Example("actor.max_tokens_per_micro_batch", (8192, 4096), both={"actor.dynamic_batch": False}),
+)

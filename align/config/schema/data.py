@@ -1,0 +1,163 @@
+"""Which rows a run sees, in which order, and how prompts are made of them."""
+
+from __future__ import annotations
+
+from align.config.schema.field import Field, ValueKind
+from align.core.finding import Severity, Strength
+from align.core.rung import Rung
+from align.core.text import Text
+
+_ROWS = Text(
+    "From the first step on the two runs see other rows.",
+    "从第一步开始两次运行看到的数据行就不同。",
+)
+
+FIELDS: tuple[Field, ...] = (
+    Field(
+        "data.train_batch_size",
+        Rung.DATA,
+        Text("prompts per training step", "每个训练步的 prompt 数"),
+        unit="prompts",
+        why=Text(
+            "A step holds another number of prompts, so steps cannot be compared one by one.",
+            "每一步包含的 prompt 数不同，因此无法逐步对比。",
+        ),
+    ),
+    Field(
+        "data.gen_batch_size",
+        Rung.DATA,
+        Text("prompts drawn from the loader at a time", "每次从加载器取出的 prompt 数"),
+        unit="prompts",
+        follows=("data.train_batch_size",),
+        why=_ROWS,
+    ),
+    Field(
+        "data.max_prompt_length",
+        Rung.DATA,
+        Text("longest prompt", "prompt 最大长度"),
+        unit="tokens",
+        why=Text(
+            "Longer rows are filtered or cut elsewhere, which also re-indexes the shuffle.",
+            "过长的行在不同位置被过滤或截断，这还会改变 shuffle 的索引。",
+        ),
+    ),
+    Field(
+        "data.max_response_length",
+        Rung.ROLLOUT,
+        Text("longest response", "response 最大长度"),
+        unit="tokens",
+        why=Text(
+            "Responses are cut at another length, which changes their reward and the loss.",
+            "response 在不同长度处被截断，会改变奖励与损失。",
+        ),
+    ),
+    Field(
+        "data.sequence_length",
+        Rung.DATA,
+        Text("length prompts are cut to", "prompt 被截断到的长度"),
+        unit="tokens",
+        severity=Severity.WARNING,
+        between_frameworks=False,
+        why=Text("Longer prompts are cut.", "过长的 prompt 会被截断。"),
+    ),
+    Field(
+        "data.length_filter",
+        Rung.DATA,
+        Text("rows kept by prompt length", "按 prompt 长度保留的行"),
+        ValueKind.ANY,
+        severity=Severity.WARNING,
+        why=Text(
+            "If the data set holds prompts of that length, other rows are kept and every later "
+            "index of the shuffle moves.",
+            "若数据集中存在该长度的 prompt，保留的行就不同，shuffle 之后的索引都会移动。",
+        ),
+    ),
+    Field(
+        "data.truncation",
+        Rung.DATA,
+        Text("what happens to longer prompts", "过长 prompt 的处理方式"),
+        ValueKind.NAME,
+        severity=Severity.WARNING,
+        why=Text(
+            "It matters only for prompts longer than the limit.",
+            "仅对超过长度限制的 prompt 有影响。",
+        ),
+    ),
+    Field(
+        "data.train_max_samples",
+        Rung.DATA,
+        Text("rows used of the data set, -1 for all", "使用的数据行数，-1 表示全部"),
+        why=_ROWS,
+    ),
+    Field(
+        "data.shuffle", Rung.DATA, Text("shuffling of rows", "数据打乱"), ValueKind.FLAG, why=_ROWS
+    ),
+    Field(
+        "data.seed",
+        Rung.DATA,
+        Text("seed of the row order", "数据顺序的随机种子"),
+        why=_ROWS,
+        only_if="data.shuffle",
+    ),
+    Field(
+        "data.dataloader_num_workers",
+        Rung.DATA,
+        Text("processes that load rows", "加载数据的进程数"),
+        why=_ROWS,
+    ),
+    Field(
+        "data.sampler",
+        Rung.DATA,
+        Text("own sampler class", "自定义采样器"),
+        ValueKind.PATH,
+        why=_ROWS,
+    ),
+    Field(
+        "data.train_files",
+        Rung.DATA,
+        Text("training files", "训练数据文件"),
+        ValueKind.PATH,
+        severity=Severity.INFO,
+        between_frameworks=False,
+        why=Text(
+            "A path says nothing about the rows behind it: the data rung compares the rows.",
+            "路径不能说明其中的数据：由 data 环节对比实际的数据行。",
+        ),
+    ),
+    Field(
+        "data.dataset.*",
+        Rung.DATA,
+        Text("how rows are read", "数据读取方式"),
+        ValueKind.ANY,
+        severity=Severity.WARNING,
+        between_frameworks=False,
+    ),
+    Field(
+        "data.chat_template.*",
+        Rung.TOKENS,
+        Text("how prompts are rendered", "prompt 的渲染方式"),
+        ValueKind.ANY,
+        between_frameworks=False,
+        why=Text("The same row becomes another prompt.", "同一行数据变成了不同的 prompt。"),
+    ),
+    Field(
+        "data.prompt_template",
+        Rung.TOKENS,
+        Text("named prompt template", "prompt 模板名"),
+        ValueKind.NAME,
+        between_frameworks=False,
+        why=Text("The same row becomes another prompt.", "同一行数据变成了不同的 prompt。"),
+    ),
+    Field(
+        "data.guarantee_order",
+        Rung.LOSS,
+        Text("rows keep their order on the way to the ranks", "数据分发到各卡时保持顺序"),
+        ValueKind.FLAG,
+        severity=Severity.WARNING,
+        strength=Strength.NUMERIC,
+        why=Text(
+            "Without it rows are handed to the ranks by an unseeded draw: no two runs agree.",
+            "关闭时数据由未设种子的随机抽取分发到各卡：任何两次运行都不会一致。",
+        ),
+    ),
+)

@@ -1,0 +1,221 @@
+"""How responses are generated."""
+
+from __future__ import annotations
+
+from align.config.schema.field import Field, ValueKind
+from align.core.finding import Severity, Strength
+from align.core.rung import Rung
+from align.core.text import Text
+
+MISMATCH_METRICS = (
+    "training/rollout_probs_diff*",
+    "training/rollout_actor_probs_pearson_corr",
+    "rollout_corr/*",
+)
+_SAMPLING = Text(
+    "Responses are drawn from another distribution, from the first step on.",
+    "从第一步起，response 就采样自不同的分布。",
+)
+_ENGINE = Text(
+    "The engine schedules the same work otherwise: rounding and the sample differ, no more.",
+    "引擎以不同方式调度同样的计算：只影响舍入与采样结果。",
+)
+
+
+def _sampling(name: str, en: str, zh: str, kind: ValueKind = ValueKind.NUMBER) -> Field:
+    return Field(f"rollout.{name}", Rung.ROLLOUT, Text(en, zh), kind, why=_SAMPLING)
+
+
+def _engine(name: str, en: str, zh: str, kind: ValueKind = ValueKind.NUMBER) -> Field:
+    return Field(
+        f"rollout.{name}",
+        Rung.ROLLOUT,
+        Text(en, zh),
+        kind,
+        severity=Severity.INFO,
+        strength=Strength.NUMERIC,
+        why=_ENGINE,
+    )
+
+
+FIELDS: tuple[Field, ...] = (
+    Field(
+        "rollout.engine",
+        Rung.ROLLOUT,
+        Text("inference engine", "推理引擎"),
+        ValueKind.NAME,
+        severity=Severity.WARNING,
+        strength=Strength.NUMERIC,
+        signature=MISMATCH_METRICS,
+        why=Text(
+            "Another engine computes the log_probs with other kernels.",
+            "由另一种引擎以不同算子计算 log_probs。",
+        ),
+    ),
+    Field(
+        "rollout.dtype",
+        Rung.ROLLOUT,
+        Text("precision of the rollout engine", "推理引擎的精度"),
+        ValueKind.DTYPE,
+        strength=Strength.NUMERIC,
+        signature=MISMATCH_METRICS,
+        why=Text(
+            "The engine samples with weights of another precision than the other run: the gap "
+            "between rollout and training probabilities changes by orders of magnitude.",
+            "两次运行的推理引擎使用不同精度的权重采样："
+            "rollout 与训练概率之间的差距会相差数个量级。",
+        ),
+    ),
+    Field(
+        "rollout.quantization",
+        Rung.ROLLOUT,
+        Text("quantisation of the rollout engine", "推理引擎的量化方式"),
+        ValueKind.ANY,
+        signature=MISMATCH_METRICS,
+        why=Text("The engine samples from a quantised model.", "推理引擎从量化后的模型采样。"),
+    ),
+    Field(
+        "rollout.n",
+        Rung.ROLLOUT,
+        Text("responses per prompt", "每个 prompt 的 response 数"),
+        unit="responses",
+        why=Text(
+            "Groups have another size: group statistics, advantages and batch sizes all change.",
+            "分组大小不同：组内统计、advantage 与 batch 大小都会改变。",
+        ),
+    ),
+    Field(
+        "rollout.temperature",
+        Rung.ROLLOUT,
+        Text("sampling temperature", "采样温度"),
+        why=Text(
+            "Responses are drawn from another distribution, and both frameworks also divide the "
+            "training logits by it.",
+            "response 采样自不同的分布，并且两种框架在训练时也会用它去除 logits。",
+        ),
+    ),
+    _sampling("top_p", "nucleus sampling", "核采样 top-p"),
+    _sampling("top_k", "top-k sampling, -1 for off", "top-k 采样，-1 表示关闭"),
+    _sampling("min_p", "min-p sampling", "min-p 采样"),
+    _sampling(
+        "do_sample", "sampling instead of greedy decoding", "采样而非贪心解码", ValueKind.FLAG
+    ),
+    _sampling("ignore_eos", "generation past the end token", "忽略结束符继续生成", ValueKind.FLAG),
+    _engine("seed", "seed of the engine", "推理引擎的随机种子"),
+    _engine("mode", "synchronous or asynchronous engine", "同步或异步引擎", ValueKind.NAME),
+    _engine("enforce_eager", "no captured graphs", "不使用图模式", ValueKind.FLAG),
+    _engine("prefix_caching", "prefix caching", "前缀缓存", ValueKind.FLAG),
+    _engine("chunked_prefill", "chunked prefill", "分块预填充", ValueKind.FLAG),
+    _engine("max_num_seqs", "sequences in flight", "并发序列数"),
+    _engine("max_num_batched_tokens", "tokens in one engine step", "引擎单步的 token 数"),
+    _engine("tensor_parallel_size", "tensor parallel size of the engine", "推理张量并行度"),
+    _engine("pipeline_parallel_size", "pipeline parallel size of the engine", "推理流水并行度"),
+    _engine("data_parallel_size", "data parallel size of the engine", "推理数据并行度"),
+    _engine("expert_parallel_size", "expert parallel size of the engine", "推理专家并行度"),
+    _engine("full_determinism", "batch-invariant kernels", "批不变算子", ValueKind.FLAG),
+    Field(
+        "rollout.max_model_len",
+        Rung.ROLLOUT,
+        Text("longest sequence of the engine", "引擎的最大序列长度"),
+        unit="tokens",
+        why=Text(
+            "It ends responses before their own limit where it is smaller than prompt and response "
+            "together.",
+            "当它小于 prompt 与 response 长度之和时，会提前截断 response。",
+        ),
+    ),
+    Field(
+        "rollout.logprobs_mode",
+        Rung.ROLLOUT,
+        Text("which log_probs the engine returns", "引擎返回的 log_probs 类型"),
+        ValueKind.NAME,
+        severity=Severity.WARNING,
+        strength=Strength.NUMERIC,
+        signature=MISMATCH_METRICS,
+        why=Text(
+            "Log_probs before and after temperature, top-p and top-k are different numbers; only "
+            "what is computed from rollout log_probs changes.",
+            "温度、top-p、top-k 处理前后的 log_probs 是不同的数；"
+            "只影响由 rollout log_probs 计算的量。",
+        ),
+    ),
+    Field(
+        "rollout.calculate_log_probs",
+        Rung.ROLLOUT,
+        Text("rollout log_probs are kept", "保留 rollout 的 log_probs"),
+        ValueKind.FLAG,
+        severity=Severity.INFO,
+        strength=Strength.NONE,
+        why=Text(
+            "Only the metrics computed from them appear or disappear.",
+            "仅影响由其计算的指标是否出现。",
+        ),
+    ),
+    Field(
+        "rollout.val.*",
+        Rung.EVALS,
+        Text("generation setting of validation", "验证时的生成设置"),
+        ValueKind.ANY,
+        severity=Severity.WARNING,
+        strength=Strength.NONE,
+        signature=("val-core/*", "val-aux/*", "val/*"),
+        between_frameworks=False,
+        why=Text(
+            "Validation scores are not comparable; training is not touched.",
+            "验证得分不可比；训练不受影响。",
+        ),
+    ),
+    Field(
+        "rollout.multi_turn.enable",
+        Rung.ROLLOUT,
+        Text("several turns per response", "多轮交互"),
+        ValueKind.FLAG,
+    ),
+    Field(
+        "rollout.multi_turn.*",
+        Rung.ROLLOUT,
+        Text("setting of multi-turn rollout", "多轮 rollout 设置"),
+        ValueKind.ANY,
+        only_if="rollout.multi_turn.enable",
+        between_frameworks=False,
+    ),
+    Field(
+        "rollout.agent_loop.*",
+        Rung.ROLLOUT,
+        Text("agent loop that drives generation", "驱动生成的 agent loop"),
+        ValueKind.ANY,
+        severity=Severity.WARNING,
+        between_frameworks=False,
+    ),
+    Field(
+        "rollout.router_replay",
+        Rung.FORWARD,
+        Text("experts chosen in rollout are replayed in training", "训练时复用 rollout 的专家选择"),
+        ValueKind.ANY,
+        severity=Severity.WARNING,
+        strength=Strength.NUMERIC,
+        signature=MISMATCH_METRICS,
+    ),
+    Field(
+        "rollout.replay.*",
+        Rung.ROLLOUT,
+        Text("replay of recorded rollouts", "复用已记录的 rollout"),
+        ValueKind.ANY,
+        severity=Severity.WARNING,
+        between_frameworks=False,
+        why=Text(
+            "One run generates responses where the other may read recorded ones.",
+            "一侧生成 response，另一侧可能读取已记录的结果。",
+        ),
+    ),
+    Field(
+        "rollout.engine_options.*",
+        Rung.ROLLOUT,
+        Text("option of the inference engine", "推理引擎选项"),
+        ValueKind.ANY,
+        severity=Severity.INFO,
+        strength=Strength.NUMERIC,
+        between_frameworks=False,
+        why=_ENGINE,
+    ),
+)

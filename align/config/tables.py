@@ -1,0 +1,134 @@
+"""What the report shows of two configurations besides findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+
+from align.config.diff import Compared, ConfigDiff, scalar
+from align.core.config_value import ConfigValue, EffectiveConfig, EffectiveValue
+from align.core.figure import Column, Table
+from align.core.finding import Scalar, Side
+from align.core.text import Text
+from align.frameworks.config_table import config_tables
+
+_FIELD = Column("field", Text("field", "字段"))
+_REFERENCE = Column("reference", Text("reference", "参考"))
+_CANDIDATE = Column("candidate", Text("candidate", "待测"))
+_SIDE = Column("side", Text("side", "一侧"))
+_KEY = Column("key", Text("key", "键"))
+_VALUE = Column("value", Text("value", "值"))
+_PLACE = Column("place", Text("found in", "来源"))
+_WHY = Column("why", Text("why", "原因"))
+
+Stated = Mapping[str, ConfigValue]
+
+
+def compared_table(diff: ConfigDiff) -> Table:
+    """Return every compared field, what differs first, the most severe on top."""
+    return Table(
+        "config.compared",
+        Text("Effective values", "有效值"),
+        (
+            _FIELD,
+            Column("same", Text("same", "是否相同")),
+            Column("severity", Text("severity", "级别")),
+            _REFERENCE,
+            _CANDIDATE,
+            Column("reference_place", Text("reference: key and place", "参考：键与来源")),
+            Column("candidate_place", Text("candidate: key and place", "待测：键与来源")),
+        ),
+        tuple(_compared_row(row) for row in sorted(diff.compared, key=_rank)),
+    )
+
+
+def one_sided_table(diff: ConfigDiff) -> Table:
+    """Return the fields that only one side states or that two frameworks mean differently."""
+    return Table(
+        "config.one_sided",
+        Text("Known on one side only, or not comparable", "仅一侧可知，或无法比较"),
+        (_FIELD, _SIDE, _VALUE, _PLACE),
+        tuple(
+            (value.field, side.value, scalar(value.value), place(value))
+            for side, value in diff.one_sided
+        ),
+    )
+
+
+def unmatched_table(reference: EffectiveConfig, candidate: EffectiveConfig) -> Table:
+    """Return the keys no table knows, with the nearest one that is known."""
+    rows: list[tuple[Scalar, ...]] = []
+    for side, config in ((Side.REFERENCE, reference), (Side.CANDIDATE, candidate)):
+        nearest = _Nearest(config.framework)
+        for value in config.unmatched:
+            where = f"{value.provenance.source}:{value.provenance.line or '?'}"
+            rows.append((value.key, side.value, scalar(value.value), nearest(value.key), where))
+    return Table(
+        "config.unmatched",
+        Text("Keys in no table", "未知的键"),
+        (
+            _KEY,
+            _SIDE,
+            _VALUE,
+            Column("nearest", Text("nearest known key", "最接近的已知键")),
+            _PLACE,
+        ),
+        tuple(rows),
+    )
+
+
+def ignored_table(
+    reference: EffectiveConfig, candidate: EffectiveConfig, stated: tuple[Stated, Stated]
+) -> Table:
+    """Return the keys that differ and are known not to touch numbers, with the reason."""
+    reasons = {**candidate.ignored, **reference.ignored}
+    rows: list[tuple[Scalar, ...]] = []
+    for key in sorted(reasons):
+        first, second = (side[key].value if key in side else None for side in stated)
+        if first != second and all(key in side for side in stated):
+            rows.append((key, scalar(first), scalar(second), reasons[key]))
+    return Table(
+        "config.ignored",
+        Text("Differ without touching numbers", "不同但不影响数值"),
+        (_KEY, _REFERENCE, _CANDIDATE, _WHY),
+        tuple(rows),
+    )
+
+
+def place(value: EffectiveValue) -> str:
+    """Return key, file and line of a value, or how it came about."""
+    provenance = value.raw.provenance
+    where = f"{provenance.source}:{provenance.line}" if provenance.line else provenance.source
+    return f"{value.raw.key} ({where})"
+
+
+class _Nearest:
+    """The nearest known key: same last part first, else the most similar spelling."""
+
+    def __init__(self, framework: str | None) -> None:
+        tables = config_tables(framework)
+        self._known: Sequence[str] = sorted(tables.keys) if tables else ()
+
+    def __call__(self, key: str) -> str | None:
+        return next(iter(get_close_matches(key, self._known, n=1, cutoff=0.75)), None)
+
+
+def _compared_row(row: Compared) -> tuple[Scalar, ...]:
+    return (
+        row.name,
+        "=" if row.same else "≠",
+        row.finding.severity.value if row.finding else None,
+        scalar(row.reference.value),
+        scalar(row.candidate.value),
+        place(row.reference),
+        place(row.candidate),
+    )
+
+
+def _rank(row: Compared) -> tuple[bool, int, str]:
+    return row.same, row.finding.severity.rank if row.finding else 3, row.name
+
+
+def tables(items: Iterable[Table]) -> tuple[Table, ...]:
+    """Return the tables that have rows."""
+    return tuple(table for table in items if table.rows)

@@ -1,0 +1,250 @@
+"""Acceptance as the field states it: reward curve within 4 %, convergence within 5 %.
+
+Over min(24 h, 500 steps). Point by point, two statistically identical curves fail 4 % (mean
+relative error 11 % at sigma 0.02), so both errors are taken of averages, with the average and
+the denominator stated, and an interval decides: fail only if all of it is above the limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from align.core.text import Text
+from align.core.threshold import Threshold
+from align.curves.bootstrap import block_length, interval, mean_interval, resample
+from align.curves.diverge import relative_to
+from align.curves.pair import PairedMetric, Pairing
+from align.curves.smooth import smooth, window_for
+
+ABSOLUTE_LIMIT = Threshold(
+    0.04, source="field acceptance: reward curve absolute error <= 4 % over min(24 h, 500 steps)"
+)
+CONVERGENCE_LIMIT = Threshold(
+    0.05, source="field acceptance: convergence error <= 5 % over min(24 h, 500 steps)"
+)
+HORIZON_STEPS = Threshold(500, source="field acceptance: min(24 h, 500 steps)")
+HORIZON_S = Threshold(24 * 3600.0, source="field acceptance: min(24 h, 500 steps)")
+MIN_STEPS = Threshold(
+    30, source="ten blocks of n^(1/3) = 3 steps, the least a block bootstrap is drawn from"
+)
+MIN_FINAL_STEPS = 20
+REWARDS = ("critic/score/mean", "critic/rewards/mean")
+STEP_TIME = "timing_s/step"
+
+
+class Outcome(str, Enum):
+    """What an interval says about a limit."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    UNDECIDED = "undecided"
+    TOO_SHORT = "too short"
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One error of the reward curve against its limit.
+
+    Args:
+        name: "absolute_error" or "convergence_error".
+        reference, candidate: mean rewards over the steps the error is taken of.
+        error, low, high: fraction of ``scale`` with its 95 % interval; NaN where too short.
+        scale: the denominator.
+        formula: what was computed, with window, denominator and block length.
+    """
+
+    name: str
+    reference: float
+    candidate: float
+    error: float
+    low: float
+    high: float
+    scale: float
+    limit: Threshold
+    outcome: Outcome
+    formula: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Both criteria over the steps that were judged."""
+
+    metric: PairedMetric  # cut to the horizon, finite steps only
+    num_steps: int
+    complete: bool  # the horizon of 24 h or 500 steps was reached
+    criteria: tuple[Criterion, ...]
+
+    @property
+    def outcomes(self) -> frozenset[Outcome]:
+        """The outcomes of all criteria."""
+        return frozenset(criterion.outcome for criterion in self.criteria)
+
+
+def accept(pairing: Pairing) -> Acceptance | None:
+    """Judge the reward curve; None where the two runs have no reward curve in common."""
+    found = (pairing.get(name) for name in REWARDS)
+    reward = next((metric for metric in found if metric is not None), None)
+    if reward is None:
+        return None
+    horizon, complete = _horizon(pairing, reward)
+    judged = reward.where(np.arange(len(reward)) < horizon).finite_only()
+    if len(judged) < MIN_STEPS.value:
+        criteria = _too_short(judged)
+    else:
+        criteria = (_absolute(judged, _reward_span(pairing)), _convergence(judged))
+    return Acceptance(judged, len(judged), complete, criteria)
+
+
+def final_steps(num_steps: int) -> int:
+    """Return how many last steps stand for the converged level: a tenth, 20 at least."""
+    return max(MIN_FINAL_STEPS, num_steps // 10)
+
+
+def decide(low: float, high: float, limit: float) -> Outcome:
+    """Compare an interval with a limit."""
+    if high <= limit:
+        return Outcome.PASS
+    return Outcome.FAIL if low > limit else Outcome.UNDECIDED
+
+
+def _horizon(pairing: Pairing, reward: PairedMetric) -> tuple[int, bool]:
+    """Return how many steps lie within 24 h of the slower run and 500 steps, and if all are there.
+
+    Step times are used where both runs recorded them.
+    """
+    limit = int(HORIZON_STEPS.value)
+    time = pairing.get(STEP_TIME)
+    if time is not None:
+        slower = np.maximum(np.nancumsum(time.reference), np.nancumsum(time.candidate))
+        within = int((slower <= HORIZON_S.value).sum())
+        if within < len(time):
+            limit = min(limit, within)
+    return limit, len(reward) >= limit
+
+
+def _reward_span(pairing: Pairing) -> float | None:
+    """Return the width of the reward scale: best minus worst response of a typical step."""
+    for name in REWARDS:
+        extremes = [pairing.get(name.replace("mean", end)) for end in ("max", "min")]
+        if extremes[0] is not None and extremes[1] is not None:
+            span = float(np.nanmedian(extremes[0].reference) - np.nanmedian(extremes[1].reference))
+            if np.isfinite(span) and span > 0:
+                return span
+    return None
+
+
+def _absolute(reward: PairedMetric, span: float | None) -> Criterion:
+    window = window_for(len(reward))
+    difference = reward.candidate - reward.reference
+    length = max(window, block_length(difference))
+    scale = span or relative_to(float(reward.reference[-window:].mean()), reward.reference)
+    drawn = np.abs(smooth(resample(difference, length), window)).mean(axis=1)
+    return _criterion(
+        "absolute_error",
+        reward,
+        error=float(np.abs(smooth(difference, window)).mean()),
+        bounds=interval(drawn),
+        scale=scale,
+        limit=ABSOLUTE_LIMIT,
+        formula=_absolute_formula(len(reward), window, length, _SPAN if span else _LEVEL),
+    )
+
+
+def _convergence(reward: PairedMetric) -> Criterion:
+    final = reward.where(np.arange(len(reward)) >= len(reward) - final_steps(len(reward)))
+    difference = final.candidate - final.reference
+    length = block_length(difference)
+    low, high = mean_interval(difference, length)
+    return _criterion(
+        "convergence_error",
+        final,
+        error=abs(float(difference.mean())),
+        bounds=(max(low, -high, 0.0), max(abs(low), abs(high))),
+        scale=relative_to(float(final.reference.mean()), reward.reference),
+        limit=CONVERGENCE_LIMIT,
+        formula=_convergence_formula(len(final), length),
+    )
+
+
+def _criterion(
+    name: str,
+    steps: PairedMetric,
+    *,
+    error: float,
+    bounds: tuple[float, float],
+    scale: float,
+    limit: Threshold,
+    formula: Text,
+) -> Criterion:
+    """Divide by the denominator and decide; a curve that is 0 throughout has no relative error."""
+    relative = [0.0 if v == 0 else v / scale if scale else np.inf for v in (error, *bounds)]
+    return Criterion(
+        name=name,
+        reference=float(steps.reference.mean()),
+        candidate=float(steps.candidate.mean()),
+        error=relative[0],
+        low=relative[1],
+        high=relative[2],
+        scale=scale,
+        limit=limit,
+        outcome=decide(relative[1], relative[2], limit.value),
+        formula=formula,
+    )
+
+
+def _too_short(reward: PairedMetric) -> tuple[Criterion, ...]:
+    formula = Text(
+        f"not judged: {len(reward)} common steps, at least {MIN_STEPS.value:.0f} are needed "
+        f"({MIN_STEPS.source})",
+        f"未判定：共有 {len(reward)} 个公共步，至少需要 {MIN_STEPS.value:.0f} 步"
+        "（移动块自助法至少需要十个长度为 n^(1/3) = 3 步的块）",
+    )
+    reference, candidate = (
+        float(v.mean()) if len(reward) else np.nan for v in (reward.reference, reward.candidate)
+    )
+    limits = {"absolute_error": ABSOLUTE_LIMIT, "convergence_error": CONVERGENCE_LIMIT}
+    return tuple(
+        Criterion(
+            *(name, reference, candidate, np.nan, np.nan, np.nan, np.nan),
+            limit=limit,
+            outcome=Outcome.TOO_SHORT,
+            formula=formula,
+        )
+        for name, limit in limits.items()
+    )
+
+
+_SPAN = Text(
+    "the width of the reward scale (median over steps of the largest reward minus that of the "
+    "smallest)",
+    "奖励取值跨度（各步最大奖励的中位数减去最小奖励的中位数）",
+)
+_LEVEL = Text(
+    "the reference's final level, or the range of its smoothed curve where the level is less than "
+    "half of that",
+    "参考侧的最终水平（不足其平滑曲线极差一半时改用极差）",
+)
+
+
+def _absolute_formula(num_steps: int, window: int, length: int, scale: Text) -> Text:
+    return Text(
+        f"mean over {num_steps} steps of |candidate - reference|, each averaged over {window} "
+        f"steps, divided by {scale.en}; 95 % interval: moving-block bootstrap of the paired "
+        f"differences, {length} steps a block",
+        f"两侧各取 {window} 步滑动平均，对 {num_steps} 步的 |被测 - 参考| 求均值，除以{scale.zh}；"
+        f"95 % 区间：配对差值的移动块自助法，块长 {length} 步",
+    )
+
+
+def _convergence_formula(num_steps: int, length: int) -> Text:
+    return Text(
+        f"|mean candidate - mean reference| over the last {num_steps} steps, divided by "
+        f"{_LEVEL.en}; 95 % interval: moving-block bootstrap of the paired differences, {length} "
+        "steps a block, or Student's t over the effective number of steps where that is wider",
+        f"最后 {num_steps} 步的 |被测均值 - 参考均值|，除以{_LEVEL.zh}；"
+        f"95 % 区间：配对差值的移动块自助法，块长 {length} 步；"
+        "若按有效步数的 t 区间更宽则取后者",
+    )

@@ -1,0 +1,240 @@
+"""Compare the metric curves of two runs: the last rung before the evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from align.core.finding import Finding, Severity
+from align.core.metric import MetricLog
+from align.core.rung import Missing, Rung, RungResult, RungStatus
+from align.core.text import Text
+from align.curves.accept import Acceptance, Outcome, accept
+from align.curves.accept_findings import acceptance_findings, coverage, criterion_name
+from align.curves.consistency import consistency_findings, is_consistency
+from align.curves.constant import constant_findings
+from align.curves.diverge import MIN_STEPS, Shift, find_shifts
+from align.curves.exact import exact_findings
+from align.curves.first_step import first_step_findings
+from align.curves.nonfinite import nonfinite_findings
+from align.curves.pair import Pairing, is_exact, pair_logs
+from align.curves.shift_findings import shift_findings
+from align.curves.spikes import spike_findings
+from align.curves.tables import acceptance_table, curve_pairs, metrics_table, one_sided_table
+from dumps.store.run_data import RunData
+
+
+def compare(reference: RunData, candidate: RunData) -> RungResult:
+    """Compare all metrics of two runs, step by step."""
+    return compare_logs(reference.metrics, candidate.metrics)
+
+
+def compare_logs(reference: MetricLog, candidate: MetricLog) -> RungResult:
+    """Compare two runs' merged metrics.
+
+    Diverged on an error; undecided on a warning, or where acceptance is; aligned otherwise.
+    """
+    if not (reference.step_range and candidate.step_range):
+        return _missing(reference, candidate)
+    pairing = pair_logs(reference, candidate)
+    if not pairing.metrics:
+        return _no_common_step(reference, candidate, pairing)
+    acceptance = accept(pairing)
+    shifts = find_shifts(
+        [m for m in pairing.training if not is_exact(m.name) and not is_consistency(m.name)]
+    )
+    findings = _findings(pairing, acceptance, shifts)
+    status = _status(pairing, acceptance, findings)
+    tables = (
+        acceptance_table(acceptance) if acceptance else None,
+        metrics_table(pairing, findings),
+        one_sided_table(pairing),
+    )
+    return RungResult(
+        name=Rung.CURVES,
+        status=status,
+        summary=_summary(pairing, acceptance, findings, status),
+        findings=findings,
+        tables=tuple(table for table in tables if table is not None),
+        curves=curve_pairs(pairing, findings, shifts),
+    )
+
+
+def _findings(
+    pairing: Pairing, acceptance: Acceptance | None, shifts: Sequence[Shift]
+) -> tuple[Finding, ...]:
+    """Collect all findings: most severe first, then by onset."""
+    findings = [
+        *first_step_findings(pairing),
+        *nonfinite_findings(pairing),
+        *exact_findings(pairing),
+        *consistency_findings(pairing),
+        *(acceptance_findings(acceptance, pairing.first_step) if acceptance else ()),
+        *constant_findings(pairing),
+        *shift_findings(shifts, pairing.first_step),
+        *spike_findings(pairing),
+        *_numbering_finding(pairing),
+    ]
+    return tuple(sorted(findings, key=_reading_order))
+
+
+def _reading_order(finding: Finding) -> tuple[int, int]:
+    onset = finding.symptom.step if finding.symptom else 1 << 60
+    return finding.severity.rank, onset
+
+
+def _numbering_finding(pairing: Pairing) -> list[Finding]:
+    shift = pairing.step_shift
+    if shift is None:
+        return []
+    evidence = pairing.metrics[0].evidence(int(pairing.metrics[0].steps[0]))
+    return [
+        Finding(
+            id="curves.step_numbering",
+            rung=Rung.CURVES,
+            severity=Severity.INFO,
+            title=Text(
+                f"Step numbers of the candidate are read as {shift.by:+d}: {shift.why.en}",
+                f"被测侧步号按 {shift.by:+d} 对齐：{shift.why.zh}",
+            ),
+            reference=pairing.first_step,
+            candidate=pairing.first_step - shift.by,
+            evidence=evidence,
+            why=Text(
+                "Steps are paired by number, so the numbering has to be the same.",
+                "两侧按步号配对，因此编号方式必须一致。",
+            ),
+            fix=Text("Nothing to change.", "无需修改。"),
+        )
+    ]
+
+
+def _status(
+    pairing: Pairing, acceptance: Acceptance | None, findings: Sequence[Finding]
+) -> RungStatus:
+    severities = {finding.severity for finding in findings}
+    if Severity.ERROR in severities:
+        return RungStatus.DIVERGED
+    if Severity.WARNING in severities:
+        return RungStatus.UNDECIDED
+    return (
+        RungStatus.ALIGNED
+        if _all_equal(pairing) or not _too_short(pairing, acceptance)
+        else (RungStatus.UNDECIDED)
+    )
+
+
+def _too_short(pairing: Pairing, acceptance: Acceptance | None) -> bool:
+    if acceptance is None:
+        return pairing.num_steps < MIN_STEPS.value
+    return Outcome.TOO_SHORT in acceptance.outcomes
+
+
+def _all_equal(pairing: Pairing) -> bool:
+    return not any(metric.differs().any() for metric in pairing.training)
+
+
+def _summary(
+    pairing: Pairing,
+    acceptance: Acceptance | None,
+    findings: Sequence[Finding],
+    status: RungStatus,
+) -> Text:
+    parts = [_counts(pairing, findings), _acceptance_sentence(acceptance)]
+    if _too_short(pairing, acceptance):
+        parts.append(_EQUAL_BUT_SHORT if _all_equal(pairing) else _SHORT)
+    first = next((f for f in findings if f.severity is not Severity.INFO), None)
+    if first is not None and status is not RungStatus.ALIGNED:
+        parts.insert(0, Text(f"{first.title.en}.", f"{first.title.zh}。"))
+    return Text(" ".join(part.en for part in parts if part.en), "".join(p.zh for p in parts))
+
+
+def _counts(pairing: Pairing, findings: Sequence[Finding]) -> Text:
+    num = {s: sum(f.severity is s for f in findings) for s in Severity}
+    common, steps = len(pairing.training), pairing.num_steps
+    error, warning, info = (num[s] for s in (Severity.ERROR, Severity.WARNING, Severity.INFO))
+    return Text(
+        f"{common} metrics of training compared over {steps} common steps: {error} errors, "
+        f"{warning} warnings, {info} notes.",
+        f"在 {steps} 个公共步上比较了 {common} 个训练指标：{error} 个错误，{warning} 个警告，"
+        f"{info} 条说明。",
+    )
+
+
+def _acceptance_sentence(acceptance: Acceptance | None) -> Text:
+    if acceptance is None:
+        return Text(
+            "No reward curve on both sides, so acceptance does not apply.",
+            "两侧没有共同的奖励曲线，验收判据不适用。",
+        )
+    if Outcome.TOO_SHORT in acceptance.outcomes:
+        return Text("", "")
+    covered = coverage(acceptance)
+    names = [criterion_name(c) for c in acceptance.criteria]
+    sizes = [f"{c.error:.1%}" for c in acceptance.criteria]
+    outcomes = [c.outcome for c in acceptance.criteria]
+    en = [f"{n.en} {s} ({o.value})" for n, s, o in zip(names, sizes, outcomes, strict=True)]
+    zh = [f"{n.zh} {s}（{_ZH[o]}）" for n, s, o in zip(names, sizes, outcomes, strict=True)]
+    return Text(
+        f"Acceptance, {covered.en}: {', '.join(en)}.", f"验收（{covered.zh}）：{'，'.join(zh)}。"
+    )
+
+
+_ZH = {Outcome.PASS: "通过", Outcome.FAIL: "不通过", Outcome.UNDECIDED: "未定"}
+
+
+_SHORT = Text(
+    "Too short to judge the shape of the curves; only what is exact was judged.",
+    "步数太少，无法判断曲线走势；只判断了确定性的量。",
+)
+_EQUAL_BUT_SHORT = Text(
+    "Every value is equal, over too few steps to judge the shape of the curves.",
+    "所有数值相等，但步数太少，无法判断曲线走势。",
+)
+_HOW_TO_RECORD = Text(
+    "Keep the console log of the run, or add 'file' or 'tensorboard' to trainer.logger (verl); "
+    "MindSpeed-RL prints its metrics to the console.",
+    "保留运行的控制台日志，或在 verl 的 trainer.logger 中加入 'file' 或 'tensorboard'；"
+    "MindSpeed-RL 会把指标打印到控制台。",
+)
+
+
+def _missing(reference: MetricLog, candidate: MetricLog) -> RungResult:
+    """Say which side recorded no step, and quote the last error its log holds."""
+    logs = {"reference": reference, "candidate": candidate}
+    lacking = [side for side, log in logs.items() if log.step_range is None]
+    errors = [log.last_error for log in logs.values() if log.step_range is None and log.last_error]
+    quotes = "; ".join(f"{e.source}:{e.line}: {e.text}" for e in errors)
+    side = "both" if len(lacking) == 2 else lacking[0]
+    names = {"both": "两侧", "reference": "参考侧", "candidate": "被测侧"}
+    return RungResult(
+        name=Rung.CURVES,
+        status=RungStatus.MISSING,
+        summary=Text(
+            f"No training step recorded by {side if side != 'both' else 'either run'}."
+            + (f" The last error in its log: {quotes}" if quotes else ""),
+            f"{names[side]}没有任何训练步的记录。"
+            + (f"日志中最后的错误：{quotes}" if quotes else ""),
+        ),
+        missing=(Missing(Text("metrics over steps", "逐步指标"), side, _HOW_TO_RECORD),),
+    )
+
+
+def _no_common_step(reference: MetricLog, candidate: MetricLog, pairing: Pairing) -> RungResult:
+    ours, theirs = reference.step_range, candidate.step_range
+    assert ours and theirs
+    ranges = f"{ours[0]}..{ours[1]}", f"{theirs[0]}..{theirs[1]}"
+    table = one_sided_table(pairing)
+    return RungResult(
+        name=Rung.CURVES,
+        status=RungStatus.MISSING,
+        summary=Text(
+            f"No metric at a common step: the reference has steps {ranges[0]}, the candidate "
+            f"{ranges[1]}; {len(pairing.no_common_step)} metrics have the same name.",
+            f"没有任何指标处于相同的步：参考侧为 {ranges[0]} 步，被测侧为 {ranges[1]} 步；"
+            f"同名指标有 {len(pairing.no_common_step)} 个。",
+        ),
+        missing=(
+            Missing(Text("metrics at the same steps", "相同步上的指标"), "both", _HOW_TO_RECORD),
+        ),
+        tables=(table,) if table else (),
+    )

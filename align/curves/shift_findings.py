@@ -1,0 +1,109 @@
+"""Say what a lasting shift means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from align.core.finding import Finding, Severity
+from align.core.rung import Rung
+from align.core.text import Text
+from align.curves.diverge import LARGE_FACTOR, Shift
+
+
+def shift_findings(shifts: Iterable[Shift], first_step: int) -> Iterator[Finding]:
+    """Yield a warning with its symptom for a large shift, a note for a significant one."""
+    for shift in shifts:
+        metric = shift.metric
+        by_ratio = shift.factor >= LARGE_FACTOR.value
+        yield Finding(
+            id=f"curves.{dotted(metric.name)}.{'ratio' if by_ratio else 'shift'}",
+            rung=Rung.CURVES,
+            severity=Severity.WARNING if shift.large else Severity.INFO,
+            title=_ratio_title(shift) if by_ratio else _shift_title(shift),
+            reference=shift.reference,
+            candidate=shift.candidate,
+            evidence=metric.evidence(shift.onset),
+            why=_why(shift),
+            fix=_FIX,
+            symptom=metric.symptom(shift.onset, first_step, noise_sized=not by_ratio)
+            if shift.large
+            else None,
+        )
+
+
+def dotted(metric: str) -> str:
+    """Spell a metric name as part of a finding's id."""
+    return metric.replace("/", ".")
+
+
+def _ratio_title(shift: Shift) -> Text:
+    name, ratio = shift.metric.name, shift.ratio
+    return Text(
+        f"{name} of the candidate is {ratio:.3g} times that of the reference, from about step "
+        f"{shift.onset} on",
+        f"{name}：被测侧约为参考侧的 {ratio:.3g} 倍，约从第 {shift.onset} 步开始",
+    )
+
+
+def _shift_title(shift: Shift) -> Text:
+    name, higher = shift.metric.name, shift.candidate > shift.reference
+    size = f"{abs(shift.relative):.1%}" if shift.relative == shift.relative else "?"
+    values = f"{shift.reference:.4g} → {shift.candidate:.4g}"
+    return Text(
+        f"{name} of the candidate is {'higher' if higher else 'lower'} by {size} over the last "
+        f"half of the run ({values}), from about step {shift.onset} on",
+        f"{name}：后半程被测侧{'偏高' if higher else '偏低'} {size}（{values}），"
+        f"约从第 {shift.onset} 步开始",
+    )
+
+
+def _why(shift: Shift) -> Text:
+    chance = Text(
+        f"Chance alone gives such a mean with p = {shift.p:.1g}, allowing for autocorrelation and "
+        "for all metrics tested.",
+        f"考虑自相关与同时检验的全部指标后，偶然出现这种均值的概率为 p = {shift.p:.1g}。",
+    )
+    if shift.ratio is not None and shift.factor >= LARGE_FACTOR.value:
+        low, high = f"{shift.ratio_low:.3g}", f"{shift.ratio_high:.3g}"
+        interval = Text(
+            f"The ratio over all common steps is {shift.ratio:.3g} (95 % interval {low} to "
+            f"{high}), {'the same' if shift.constant_ratio else 'not the same'} in both halves.",
+            f"全部公共步上的比值为 {shift.ratio:.3g}（95 % 区间 {low} 至 {high}），"
+            f"前后两半{'一致' if shift.constant_ratio else '不一致'}。",
+        )
+        hint = _scaling_hint(shift)
+        return Text(f"{interval.en} {chance.en}{hint.en}", f"{interval.zh}{chance.zh}{hint.zh}")
+    return Text(
+        f"{chance.en} Two correct runs whose rounding or sampling differs drift apart like this "
+        "too; a repeat of the reference would tell.",
+        f"{chance.zh}两次正确的运行若舍入或采样不同也会这样逐渐分开；重复一次参考运行即可判断。",
+    )
+
+
+def _scaling_hint(shift: Shift) -> Text:
+    """Name the whole factor a constant ratio is compatible with, as a thing to check."""
+    assert shift.ratio_low is not None and shift.ratio_high is not None and shift.ratio is not None
+    inverse = shift.ratio < 1
+    low, high = shift.ratio_low, shift.ratio_high
+    if inverse:
+        low, high = 1 / high, 1 / low
+    whole = round(shift.factor)
+    within = low <= whole <= high and high - low < 1
+    if not (shift.constant_ratio and whole >= 2 and within):
+        return Text("", "")
+    k = f"1/{whole}" if inverse else str(whole)
+    return Text(
+        f" A constant factor of {k} is what a value summed instead of averaged over {whole} ranks "
+        "or micro-batches looks like, or a loss normalised differently: compare parallel sizes "
+        "and loss aggregation. This is a hypothesis, not a finding.",
+        f"恒定为 {k} 倍，常见于在 {whole} 个 rank 或 micro-batch 上求和而非求平均，"
+        "或损失归一化方式不同：请比较并行规模与损失聚合方式。这只是假设，并非结论。",
+    )
+
+
+_FIX = Text(
+    "Repeat the reference once with another seed: what the repeats differ by is the noise floor. "
+    "If this shift is larger, compare one step from the same weights and the same rollouts.",
+    "换一个随机种子重复一次参考运行，两次参考之间的差异就是噪声水平；"
+    "若此偏移更大，再从相同权重与相同 rollout 出发比较一个 step。",
+)

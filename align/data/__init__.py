@@ -1,0 +1,1 @@
+"""Data rung: the same rows, the same prompt text, in the same order."""

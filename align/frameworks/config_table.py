@@ -1,0 +1,132 @@
+"""How a framework's configuration keys become fields of the common schema.
+
+A framework module may have, for its configuration:
+
+- ``CONFIG_KEYS``: key -> field, taken as it is. A trailing ``*`` stands for any rest and is carried
+  over: ``"critic.*": "critic.*"``. Of several keys of one field the first that is set counts.
+- ``CONFIG_FORMULAS``: fields made from several keys or in another unit; they come before
+  ``CONFIG_KEYS``.
+- ``CONFIG_IGNORED``: key pattern (fnmatch) -> why it has no effect on numbers.
+- ``CONFIG_SIGNS``: keys no other framework has.
+- ``config_view(values, version)``: the keys that really count, where sections overlay each other.
+- ``config_defaults(version, whole)``: values of keys that are not set.
+- ``config_version(values)``: the oldest version that has these keys.
+- ``user_key(key)``: where a user writes a key that ``config_view`` made.
+- ``READS_MODEL_CONFIG``: whether the trainer takes the architecture from config.json.
+
+All but ``CONFIG_KEYS`` may be absent. A framework with long tables keeps them in a module of their
+own and names it ``CONFIG``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from align.core.config_value import ConfigLeaf, ConfigValue
+from align.frameworks.registry import frameworks
+
+
+class NotSet:
+    """A formula's answer where its keys do not determine the field."""
+
+
+NOT_SET = NotSet()
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A field computed from keys that must all be set.
+
+    Args:
+        field: name in the common schema.
+        keys: whose values ``convert`` takes, in order.
+        convert: returns the value in the field's unit, or `NOT_SET`.
+        text: the formula as a reader should see it.
+        assumption: what the formula takes for granted.
+    """
+
+    field: str
+    keys: tuple[str, ...]
+    convert: Callable[..., Any]
+    text: str
+    assumption: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A value that applies where a key is not set.
+
+    ``assumption`` says what it takes for granted, None where it holds for every version.
+    """
+
+    value: ConfigLeaf
+    source: str
+    assumption: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigView:
+    """Keys that count, and keys that are set but not read, with the reason."""
+
+    values: Mapping[str, ConfigValue]
+    dead: Mapping[str, str] = field(default_factory=dict)
+
+
+Values = Mapping[str, ConfigValue]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigTables:
+    """Everything a framework module says about its configuration."""
+
+    keys: Mapping[str, str]
+    formulas: tuple[Formula, ...] = ()
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    signs: tuple[str, ...] = ()
+    view: Callable[[Values, str | None], ConfigView] = lambda values, version: ConfigView(values)
+    defaults: Callable[[Values, str | None, bool], Mapping[str, Default]] = lambda *_: {}
+    version: Callable[[Values], str | None] = lambda values: None
+    user_key: Callable[[str], str] = str
+    reads_model_config: bool = True
+
+
+@cache
+def config_tables(framework: str | None) -> ConfigTables | None:
+    """Return a framework's tables, None where it has none or is not known."""
+    module = frameworks().get(framework or "")
+    module = getattr(module, "CONFIG", module)
+    if module is None or not hasattr(module, "CONFIG_KEYS"):
+        return None
+    names = {
+        "formulas": "CONFIG_FORMULAS",
+        "ignored": "CONFIG_IGNORED",
+        "signs": "CONFIG_SIGNS",
+        "view": "config_view",
+        "defaults": "config_defaults",
+        "version": "config_version",
+        "user_key": "user_key",
+        "reads_model_config": "READS_MODEL_CONFIG",
+    }
+    given = {k: getattr(module, name) for k, name in names.items() if hasattr(module, name)}
+    return ConfigTables(module.CONFIG_KEYS, **given)
+
+
+def number(value: object) -> float | None:
+    """Return a number that YAML may have left as text, None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def version_tuple(version: str | None) -> tuple[int, int] | None:
+    """Return major and minor of ``0.9.1``, ``v0.9``, ``0.7.0.dev``; None where it has none."""
+    parts = (version or "").lstrip("v").split(".")
+    if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
+        return None
+    return int(parts[0]), int(parts[1])

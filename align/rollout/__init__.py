@@ -1,0 +1,1 @@
+"""Rollout and reward rungs: comparable responses, and equal scores for equal responses."""

@@ -1,0 +1,200 @@
+"""Reward rung: the same response to the same prompt must get the same score.
+
+Rule rewards are functions of prompt, response and ground truth, so one pair that disagrees shows a
+different rule. A run that scores the same text differently by itself (a reward model, a sampled
+judge) has no such function and is not judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
+from align.core.recording import missing_artifact
+from align.core.rung import Missing, Rung, RungResult, RungStatus
+from align.core.text import Text
+from align.core.threshold import Threshold
+from dumps.store.rollout_index import Int64
+from dumps.store.rollout_pair import RolloutPair, SideRows, pair_rollouts
+from dumps.store.run_data import RunData
+
+SCORE_REL = Threshold(
+    2.0**-22,
+    source="float32 rounding: verl's V1 trainer stores scores in float32, V0 prints float64",
+)
+_QUOTED = 3
+_QUOTE = 200
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScorePairs:
+    """Texts that both sides scored: one row of each side, and which scores disagree."""
+
+    reference: SideRows
+    candidate: SideRows
+    differs: npt.NDArray[np.bool_]
+    is_a_rule: bool  # neither side contradicts itself
+
+
+def compare(reference: RunData, candidate: RunData) -> RungResult:
+    """Compare the scores of equal responses."""
+    lacking = [
+        name
+        for name, data in (("reference", reference), ("candidate", candidate))
+        if np.isnan(data.rollouts.score).all()
+    ]
+    if lacking:
+        side = lacking[0] if len(lacking) == 1 else "both"
+        return RungResult(
+            name=Rung.REWARD,
+            status=RungStatus.MISSING,
+            summary=Text(f"Not compared: no scores on {side}.", f"未比较：{side} 没有得分。"),
+            missing=(missing_artifact(Rung.REWARD, side),),
+        )
+    return _judge(pair_scores(pair_rollouts(reference.rollouts, candidate.rollouts)))
+
+
+def pair_scores(pair: RolloutPair) -> ScorePairs:
+    """Find texts both sides scored; steps do not matter, a rule has no memory."""
+    with_truth = all((side.ground_truth >= 0).any() for side in (pair.reference, pair.candidate))
+    scored = [_scored(side) for side in (pair.reference, pair.candidate)]
+    keys = _keys(scored, with_truth)
+    firsts, steady = [], True
+    for side, key in zip(scored, keys, strict=True):
+        unique, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        steady &= not _differ(side.score, side.score[first][inverse]).any()
+        firsts.append((unique, first))
+    _, at_a, at_b = np.intersect1d(firsts[0][0], firsts[1][0], return_indices=True)
+    reference = scored[0].take(firsts[0][1][at_a])
+    candidate = scored[1].take(firsts[1][1][at_b])
+    differs = _differ(reference.score, candidate.score)
+    return ScorePairs(reference, candidate, differs, steady)
+
+
+def _scored(side: SideRows) -> SideRows:
+    return side.take(~np.isnan(side.score) & (side.prompt >= 0))
+
+
+def _keys(sides: list[SideRows], with_truth: bool) -> list[Int64]:
+    """Number (prompt, response[, ground truth]) alike on both sides."""
+    key = np.zeros(sum(map(len, sides)), np.int64)
+    for name in ("prompt", "response", "ground_truth") if with_truth else ("prompt", "response"):
+        column = np.concatenate([getattr(side, name) for side in sides]) + 1
+        key = key * (column.max(initial=0) + 1) + column
+        key = np.unique(key, return_inverse=True)[1]  # compact again, so that nothing overflows
+    return [key[: len(sides[0])], key[len(sides[0]) :]]
+
+
+def _differ(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    equal = np.isclose(a, b, rtol=SCORE_REL.value, atol=0.0)
+    return np.logical_not(equal)
+
+
+def _judge(pairs: ScorePairs) -> RungResult:
+    total, differing = len(pairs.differs), int(pairs.differs.sum())
+    if not total:
+        return _no_equal_response()
+    if differing and not pairs.is_a_rule:
+        return RungResult(
+            name=Rung.REWARD,
+            status=RungStatus.UNDECIDED,
+            summary=Text(
+                f"{differing} of {total} equal responses have other scores, but a run also gives "
+                "equal responses different scores by itself: the score is no fixed rule.",
+                f"{total} 条相同回答中有 {differing} 条得分不同，"
+                "但同一次运行内部相同回答的得分也不一致：得分不是确定性规则。",
+            ),
+        )
+    if differing:
+        finding = _finding(pairs, differing, total)
+        return RungResult(
+            name=Rung.REWARD,
+            status=RungStatus.DIVERGED,
+            summary=Text(
+                f"{finding.title.en[:1].upper()}{finding.title.en[1:]}.", f"{finding.title.zh}。"
+            ),
+            findings=(finding,),
+        )
+    return RungResult(
+        name=Rung.REWARD,
+        status=RungStatus.ALIGNED,
+        summary=Text(
+            f"All {total} responses that both runs gave word by word have the same score.",
+            f"两次运行逐字相同的 {total} 条回答得分全部一致。",
+        ),
+    )
+
+
+def _finding(pairs: ScorePairs, differing: int, total: int) -> Finding:
+    worst = np.flatnonzero(pairs.differs)
+    gaps = np.abs(pairs.candidate.score[worst] - pairs.reference.score[worst])
+    worst = worst[np.argsort(-gaps, kind="stable")]
+    first = int(worst[0])
+    return Finding(
+        id="reward.same_response_other_score",
+        rung=Rung.REWARD,
+        severity=Severity.ERROR,
+        title=Text(
+            f"the same response gets another score: {differing} of {total} equal responses",
+            f"相同的回答得分不同：{total} 条相同回答中有 {differing} 条",
+        ),
+        reference=float(pairs.reference.score[first]),
+        candidate=float(pairs.candidate.score[first]),
+        evidence=(
+            *_quotes(pairs.reference, worst[:_QUOTED], Side.REFERENCE),
+            *_quotes(pairs.candidate, worst[:_QUOTED], Side.CANDIDATE),
+        ),
+        why=Text(
+            "The two runs reward different behaviour, so their curves differ from the first step "
+            "on, whatever else is aligned.",
+            "两次运行奖励的行为不同，因此无论其他环节是否对齐，曲线从第一步起就不同。",
+        ),
+        fix=Text(
+            "Score the quoted responses with both reward functions and make answer extraction, "
+            "format rules, weights of several rules and length penalties equal.",
+            "用两侧的奖励函数给引用的回答打分，统一答案抽取、格式规则、多规则权重与长度惩罚。",
+        ),
+        mechanism=Mechanism(Rung.REWARD, Strength.SEMANTIC),
+    )
+
+
+def _quotes(rows: SideRows, which: Int64, side: Side) -> tuple[Evidence, ...]:
+    texts = rows.index.texts(rows.row[which])
+    return tuple(
+        Evidence(
+            source=text.source,
+            side=side,
+            line=text.line,
+            key="response",
+            text=text.response.replace("\n", "\\n")[:_QUOTE],
+            values=(float(score),),
+        )
+        for text, score in zip(texts, rows.score[which], strict=True)
+    )
+
+
+def _no_equal_response() -> RungResult:
+    return RungResult(
+        name=Rung.REWARD,
+        status=RungStatus.MISSING,
+        summary=Text(
+            "Not compared: no response was given word by word by both runs, as is usual when both "
+            "sample.",
+            "未比较：两次运行没有逐字相同的回答，各自采样时通常如此。",
+        ),
+        missing=(
+            Missing(
+                Text("equal responses scored by both runs", "两侧都打过分的相同回答"),
+                "both",
+                Text(
+                    "Score the reference's dumped responses with the candidate's reward function "
+                    "and dump them with prompt, response and score.",
+                    "用 candidate 的奖励函数给 reference 已记录的回答打分，"
+                    "并连同 prompt、response、得分一起记录下来。",
+                ),
+            ),
+        ),
+    )

@@ -1,0 +1,147 @@
+"""Rollout rung: are the responses comparable, sane, and of one distribution where they must be?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from align.core.finding import Finding, Severity
+from align.core.recording import missing_artifact
+from align.core.rung import Rung, RungResult, RungStatus
+from align.core.text import Text
+from align.rollout import findings
+from align.rollout.permutation import FAMILY
+from align.rollout.shift import LENGTH, STATISTICS, Tested, first_later_shift, judge_first_step
+from align.rollout.step_stats import StepStats, step_stats, steps_table
+from dumps.store.rollout_pair import RolloutPair, SideRows, group_size, pair_rollouts
+from dumps.store.run_data import RunData
+
+# verl and MindSpeed-RL count from 1, verl before 0.3 from 0: up to there nothing was trained.
+_INITIAL_STEPS = (0, 1)
+
+
+def compare(reference: RunData, candidate: RunData) -> RungResult:
+    """Compare what both runs generated, step by step."""
+    lacking = [
+        name
+        for name, data in (("reference", reference), ("candidate", candidate))
+        if not len(data.rollouts)
+    ]
+    if lacking:
+        side = lacking[0] if len(lacking) == 1 else "both"
+        return RungResult(
+            name=Rung.ROLLOUT,
+            status=RungStatus.MISSING,
+            summary=Text(
+                f"Not compared: no rollout dump on {side}.", f"未比较：{side} 没有 rollout 数据。"
+            ),
+            missing=(missing_artifact(Rung.ROLLOUT, side),),
+        )
+    pair = pair_rollouts(reference.rollouts, candidate.rollouts)
+    if not pair.common_steps:
+        return _no_common_step()
+    return _compare(pair)
+
+
+def _compare(pair: RolloutPair) -> RungResult:
+    steps = step_stats(pair)
+    tested = judge_first_step(pair) if steps[0].step in _INITIAL_STEPS else ()
+    found = (*_structure(pair), *_shifts(pair, tested))
+    diverged = any(finding.severity is Severity.ERROR for finding in found)
+    return RungResult(
+        name=Rung.ROLLOUT,
+        status=RungStatus.DIVERGED if diverged else RungStatus.ALIGNED,
+        summary=_summary(pair, steps, tested, found),
+        findings=found,
+        tables=(steps_table(steps),),
+    )
+
+
+def _structure(pair: RolloutPair) -> tuple[Finding, ...]:
+    sizes = (group_size(pair.reference), group_size(pair.candidate))
+    if sizes[0] and sizes[1] and sizes[0] != sizes[1]:
+        return (findings.other_group_size(pair, sizes[0], sizes[1]),)
+    counts = (_constant_count(pair.reference), _constant_count(pair.candidate))
+    if counts[0] and counts[1] and counts[0] != counts[1]:
+        return (findings.other_count(pair, counts[0], counts[1]),)
+    return ()
+
+
+def _constant_count(rows: SideRows) -> int | None:
+    """Return rows per step where all steps agree; the last may have been cut off."""
+    counts = np.unique(rows.step[rows.step >= 0], return_counts=True)[1]
+    if rows.index.num_skipped or not len(counts):
+        return None
+    full = counts[:-1] if len(counts) > 1 and counts[-1] < counts[0] else counts
+    return int(full[0]) if (full == full[0]).all() else None
+
+
+def _shifts(pair: RolloutPair, tested: Sequence[Tested]) -> tuple[Finding, ...]:
+    beyond = [test for test in tested if test.beyond_chance]
+    found = [findings.first_step_shift(pair, test) for test in beyond]
+    for statistic in STATISTICS:
+        if any(test.statistic is statistic for test in beyond):
+            continue
+        later = first_later_shift(pair, statistic)
+        if later is not None and statistic.degenerate:
+            found.append(findings.degenerate(pair, later))
+        elif later is not None:
+            found.append(findings.later_shift(pair, later))
+    return tuple(found)
+
+
+def _summary(
+    pair: RolloutPair,
+    steps: Sequence[StepStats],
+    tested: Sequence[Tested],
+    found: Sequence[Finding],
+) -> Text:
+    same = sum(step.num_same_responses for step in steps)
+    smaller = sum(min(s.reference.num_rows, s.candidate.num_rows) for s in steps)
+    scale = Text(
+        f"{smaller} responses a side at {len(steps)} common steps; {same} are the same word by "
+        "word.",
+        f"{len(steps)} 个共同的步、每侧 {smaller} 条回答，其中 {same} 条逐字相同。",
+    )
+    errors = [finding for finding in found if finding.severity is Severity.ERROR]
+    if errors:
+        title = errors[0].title
+        return Text(f"{title.en[:1].upper()}{title.en[1:]}. {scale.en}", f"{title.zh}。{scale.zh}")
+    verdict = _power(tested)
+    return Text(f"{scale.en} {verdict.en}", f"{scale.zh}{verdict.zh}")
+
+
+def _power(tested: Sequence[Tested]) -> Text:
+    """Say what the test at the first step could have seen."""
+    length = next((test for test in tested if test.statistic is LENGTH), None)
+    if length is None:
+        return Text(
+            "No step before the first update has prompts common to both, so distributions were "
+            "not tested; counts and sanity were.",
+            "第一次更新之前的步没有共同的 prompt，因此未检验分布，只检查了数量与异常。",
+        )
+    percent = f"{FAMILY.value:.1%}"
+    error = length.shift.standard_error
+    return Text(
+        f"At step {length.step} lengths, scores, empty, looping and broken responses are alike "
+        f"(mean length {length.reference:.1f} against {length.candidate:.1f} characters, standard "
+        f"error {error:.2g}; chance of a false alarm {percent}).",
+        f"第 {length.step} 步的长度、得分以及空回答、循环、损坏回答均无差异"
+        f"（平均长度 {length.reference:.1f} 对 {length.candidate:.1f} 字符，标准误 {error:.2g}；"
+        f"误报概率 {percent}）。",
+    )
+
+
+def _no_common_step() -> RungResult:
+    return RungResult(
+        name=Rung.ROLLOUT,
+        status=RungStatus.UNDECIDED,
+        summary=Text(
+            "Both runs have rollout dumps but no step in common: either a dump has no step field "
+            "and cannot be split by the other's prompts, or different steps were dumped.",
+            "两侧都有 rollout 数据，但没有共同的步：可能是数据没有 step 字段"
+            "且无法按另一侧的 prompt 切分，也可能记录的步不同。",
+        ),
+        missing=(missing_artifact(Rung.ROLLOUT),),
+    )

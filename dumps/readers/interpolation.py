@@ -1,0 +1,169 @@
+"""Resolve ``${…}`` in configuration values through OmegaConf, each value once.
+
+OmegaConf resolves a reference anew each time it is met, so a short file can ask for 2^30 steps.
+Here a value is resolved only when all it refers to is resolved, and is then stored. What depends on
+the machine it is read on (``oc.env``) or on a running Hydra is never resolved: it stays text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from align.core.config_value import ConfigLeaf
+from dumps.readers.leaf import Leaf, Path, dotted
+
+_REFERENCE = re.compile(r"\$\{(.*)", re.DOTALL)
+_OPEN = re.compile(r"\$\{")
+_NAME = re.compile(r"[\w.\[\]-]+")
+_FOREIGN = re.compile(r"\$\{\s*(?:oc\.env|env|hydra|now)\s*:")
+_MAX_TEXT = 65_536
+_MAX_LEAVES = 2_000  # that interpolations may add
+
+
+def resolve_leaves(leaves: Sequence[Leaf], plain: Any) -> tuple[list[Leaf], tuple[str, ...]]:
+    """Return the leaves with their interpolations resolved, and notes on those that are not.
+
+    Args:
+        leaves: as `dumps.readers.yaml_leaves.parse_yaml` gives them.
+        plain: the same values as nested dicts and lists.
+    """
+    pending = [leaf for leaf in leaves if _is_open(leaf.value)]
+    if not pending:
+        return list(leaves), ()
+    resolved = _resolve_in_rounds(plain, pending)
+    result = [new for leaf in leaves for new in _replaced(leaf, resolved)]
+    unresolved = [leaf for leaf in result if _is_open(leaf.value)]
+    if not unresolved:
+        return result, ()
+    shown = ", ".join(f"{dotted(leaf.path)} (line {leaf.line})" for leaf in unresolved[:5])
+    more = ", …" if len(unresolved) > 5 else ""
+    return result, (f"{len(unresolved)} interpolations stay as text: {shown}{more}",)
+
+
+def _is_open(value: ConfigLeaf) -> bool:
+    if isinstance(value, tuple):
+        return any(_is_open(element) for element in value)
+    return isinstance(value, str) and "${" in value
+
+
+def _names(leaf: Leaf) -> frozenset[str]:
+    """Collect every key a value may refer to; words that are no keys do no harm."""
+    inside = " ".join(_REFERENCE.findall(str(leaf.value)))
+    names = set()
+    for name in _NAME.findall(inside):
+        num_dots = len(name) - len(name.lstrip("."))
+        parent = dotted(leaf.path[: len(leaf.path) - num_dots]) if num_dots else ""
+        names.add(f"{parent}.{name[num_dots:]}".strip("."))
+    return frozenset(names - {""})
+
+
+def _resolve_in_rounds(plain: Any, pending: Sequence[Leaf]) -> dict[Path, Any]:
+    config = _create(plain)
+    resolved: dict[Path, Any] = {}
+    num_leaves = 0
+    waiting = [(leaf, _names(leaf)) for leaf in pending]
+    while config is not None and waiting:
+        blocked = {key for leaf, _ in waiting for key in _containers_of(leaf.path)}
+        ready = [leaf for leaf, names in waiting if not names & blocked]
+        if not ready:
+            break  # a circle
+        waiting = [(leaf, names) for leaf, names in waiting if names & blocked]
+        for leaf in ready:
+            for value in _resolve(config, leaf):
+                resolved[leaf.path] = value
+                num_leaves += _count(value)
+            if num_leaves > _MAX_LEAVES:
+                return resolved
+    return resolved
+
+
+def _containers_of(path: Path) -> Iterator[str]:
+    """Yield the key of a value and of everything it lies in."""
+    for length in range(1, len(path) + 1):
+        yield dotted(path[:length])
+
+
+def _create(plain: Any) -> Any | None:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    for data in (_escaped(plain, _FOREIGN), _escaped(plain, _OPEN)):
+        try:
+            return OmegaConf.create(data)
+        except (OmegaConfBaseException, ValueError, RecursionError):
+            continue  # a "${" without its end: then nothing is resolved
+    return None
+
+
+def _escaped(plain: Any, pattern: re.Pattern[str]) -> Any:
+    """Make literal text of the strings that ``pattern`` finds something in."""
+    if isinstance(plain, dict):
+        return {key: _escaped(value, pattern) for key, value in plain.items()}
+    if isinstance(plain, list):
+        return [_escaped(value, pattern) for value in plain]
+    if isinstance(plain, str) and pattern.search(plain):
+        return plain.replace("${", "\\${")
+    return plain
+
+
+def _resolve(config: Any, leaf: Leaf) -> Iterator[Any]:
+    """Resolve one value and store it; nothing, and its text stored, where that is impossible."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    parent = config
+    try:
+        for part in leaf.path[:-1]:
+            parent = parent[part]
+        value = parent[leaf.path[-1]]
+        if OmegaConf.is_config(value):
+            value = OmegaConf.to_container(value, resolve=True)
+    except (OmegaConfBaseException, ValueError, TypeError, KeyError, RecursionError):
+        parent[leaf.path[-1]] = _escaped(_plain(leaf.value), _OPEN)
+        return
+    if isinstance(value, str) and len(value) > _MAX_TEXT:
+        parent[leaf.path[-1]] = _escaped(leaf.value, _OPEN)
+        return
+    parent[leaf.path[-1]] = _escaped(value, _OPEN)
+    yield value
+
+
+def _plain(value: ConfigLeaf) -> Any:
+    return list(map(_plain, value)) if isinstance(value, tuple) else value
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + sum(_count(child) for child in value.values())
+    return 1 + sum(map(_count, value)) if isinstance(value, list) else 1
+
+
+def _replaced(leaf: Leaf, resolved: dict[Path, Any]) -> Iterator[Leaf]:
+    if leaf.path not in resolved:
+        yield leaf
+        return
+    for path, value in _flat(leaf.path, resolved[leaf.path]):
+        yield Leaf(path, value, leaf.line, leaf.text)
+
+
+def _flat(path: Path, value: Any) -> Iterator[tuple[Path, ConfigLeaf]]:
+    if isinstance(value, dict) and value:
+        for key, child in value.items():
+            yield from _flat((*path, str(key)), child)
+    elif _has_mapping(value):
+        for index, child in enumerate(value):
+            yield from _flat((*path, index), child)
+    else:
+        yield path, _leaf(value)
+
+
+def _has_mapping(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(v, dict) or _has_mapping(v) for v in value)
+
+
+def _leaf(value: Any) -> ConfigLeaf:
+    if isinstance(value, list | dict):
+        return tuple(map(_leaf, value))
+    return value if isinstance(value, None | bool | int | float | str) else str(value)

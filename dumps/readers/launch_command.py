@@ -1,0 +1,137 @@
+"""The command that starts a run: a shell script, or the line that ``set -x`` printed of it.
+
+Only what is certain is taken: a variable the script itself sets to plain text is filled in, any
+other stays as written and is named.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from align.core.config_value import ProvenanceKind, RawConfig
+from align.core.errors import ConfigError
+from align.core.run import ArtifactKind
+from dumps.readers.hydra_override import parse_override
+from dumps.readers.leaf import Leaf, config_values, framework_of
+from dumps.readers.reader import Glimpse, Progress, Reader
+from dumps.readers.text import identify, iter_lines
+
+FORMAT = "launch_command"
+
+_PROGRAM = (
+    r"(?:python3?(?:\.\d+)?|torchrun)\b.*?(?:-m (?:verl|recipe)\.[\w.]+|main_(?:ppo|dapo)\.py"
+    r"|train_(?:grpo|ppo|dapo|dpo)\.py)"
+)
+_TRACED = re.compile(r"^\++ (?!echo|eval|COMMAND)[^'\"#]*?" + _PROGRAM)
+_IN_SCRIPT = re.compile(r"^\s*(?!echo|#)[^'\"#]*?" + _PROGRAM)
+_SCRIPT = re.compile(rb"(?:\xef\xbb\xbf)?(?:#!.*sh\b|set -|export |[A-Za-z_]+=|nohup |python3? )")
+_COMMAND_BYTES = re.compile(_PROGRAM.encode())
+_TRACED_BYTES = re.compile(_TRACED.pattern.encode(), re.MULTILINE)
+_ASSIGNMENT = re.compile(
+    r"""\s*(?:export )?([A-Za-z_]\w*)=("[^"$`]*"|'[^']*'|[^\s"'$`();&|]*)\s*(?:#.*)?"""
+)
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)")
+_SHELL = re.compile(r"\$[({@*#\d]|`|\$[A-Za-z_]")
+_MAX_LINES = 5_000  # a script is not longer, and a log traces its command at the start
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    text: str
+    line: int
+    shown: str
+
+
+def _sniff(glimpse: Glimpse) -> bool:
+    if identify(glimpse.head) is not None:
+        return False
+    if _TRACED_BYTES.search(glimpse.head):
+        return True
+    return bool(_SCRIPT.match(glimpse.head) and _COMMAND_BYTES.search(glimpse.head))
+
+
+def read_launch_command(path: Path, progress: Progress) -> RawConfig:
+    """Read the overrides of the last training command in a script or a traced log.
+
+    Raises:
+        ConfigError: No training command with overrides of the form key=value.
+    """
+    lines = [line for _, line in zip(range(_MAX_LINES), iter_lines(path, progress), strict=False)]
+    variables, words = _command(lines)
+    leaves: list[Leaf] = []
+    notes: list[str] = []
+    for word in words:
+        text = _filled(word.text, variables)
+        override = parse_override(text)
+        if override is None:
+            continue
+        if override.deletes:
+            notes.append(f"line {word.line} deletes {override.key}")
+        leaves += [Leaf(p, value, word.line, word.shown) for p, value in override.leaves]
+        if _SHELL.search(_without_interpolations(text)):
+            notes.append(f"line {word.line}: only the shell knows the value of {override.key}")
+    if not leaves:
+        raise ConfigError(
+            where=str(path),
+            problem="holds no training command with overrides of the form key=value",
+            fix="give the .hydra folder the run wrote",
+        )
+    values = config_values(leaves, source=str(path), kind=ProvenanceKind.OVERRIDE)
+    return RawConfig(
+        source=str(path),
+        format=FORMAT,
+        framework=framework_of(values),
+        values=values,
+        notes=tuple(notes),
+    )
+
+
+def _command(lines: list[tuple[int, str]]) -> tuple[Mapping[str, str], list[_Word]]:
+    """Find the last training command, its words, and the variables set before it."""
+    is_traced = any(_TRACED.match(text) for _, text in lines)
+    pattern = _TRACED if is_traced else _IN_SCRIPT
+    starts = [i for i, (_, text) in enumerate(lines) if pattern.match(text)]
+    if not starts:
+        return {}, []
+    assigned: dict[str, set[str]] = {}
+    for _, text in lines[: starts[-1]]:
+        for name in re.findall(r"\b([A-Za-z_]\w*)=", text):
+            match = _ASSIGNMENT.fullmatch(text)
+            value = match[2].strip("\"'") if match and match[1] == name else "$"
+            assigned.setdefault(name, set()).add(value)
+    # A variable set twice, or to what only the shell can compute, is not known.
+    variables = {k: next(iter(v)) for k, v in assigned.items() if len(v) == 1 and "$" not in v}
+    return variables, list(_words(lines[starts[-1] :]))
+
+
+def _words(lines: list[tuple[int, str]]) -> Iterator[_Word]:
+    """Yield the words of one command over its continuation lines."""
+    text = ""
+    for number, line in lines:
+        is_continued = line.rstrip().endswith("\\")
+        text += line.rstrip()[:-1] if is_continued else line
+        try:
+            words = shlex.split(text, comments=True)
+        except ValueError:  # an open quote: the next line closes it
+            text += "\n"
+            continue
+        yield from (_Word(word, number, line) for word in words)
+        text = ""
+        if not is_continued:
+            return
+
+
+def _filled(text: str, variables: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda m: variables.get(m[1] or m[2], m[0]), text)
+
+
+def _without_interpolations(text: str) -> str:
+    """Drop ``${a.b}`` and ``${oc.…:…}``: they are OmegaConf's, not the shell's."""
+    return re.sub(r"\$\{[\w]*[.:][^}]*\}", "", text)
+
+
+READER = Reader(FORMAT, ArtifactKind.CONFIG, _sniff, read_launch_command, priority=-10)

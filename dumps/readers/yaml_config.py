@@ -1,0 +1,127 @@
+"""Plain YAML configurations and Hydra's run folders, as OmegaConf reads them.
+
+Of a Hydra folder, ``config.yaml`` already holds what ``overrides.yaml`` set; the latter is read as
+well, because it names the line in which the user set a value. ``hydra.yaml`` is Hydra's own
+book-keeping: `dumps.readers.hydra_bookkeeping` takes the version of Hydra from it, and it is no
+configuration of the run.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from align.core.config_value import ProvenanceKind, RawConfig
+from align.core.errors import ConfigError
+from align.core.run import ArtifactKind
+from dumps.readers.config_text import read_config_text, top_keys, yaml_head
+from dumps.readers.hydra_override import parse_override
+from dumps.readers.interpolation import resolve_leaves
+from dumps.readers.leaf import Leaf, config_values, dotted, framework_of
+from dumps.readers.reader import Glimpse, Progress, Reader
+from dumps.readers.yaml_leaves import parse_yaml
+
+# Two of these in one YAML file make it a training configuration of a framework unknown to us.
+_TRAINING_KEY = re.compile(
+    r"^\s*(?:- )?[\"']?(learning_rate|lr|optimizer|model_name_or_path|train_files|data_path"
+    r"|train_batch_size|per_device_train_batch_size|global_batch_size|micro_batch_size"
+    r"|gradient_accumulation_steps|max_prompt_length|max_response_length|max_completion_length"
+    r"|num_train_epochs|total_epochs|train_iters|weight_decay|kl_coef|clip_ratio|adv_estimator"
+    r"|num_generations|seq_length|max_seq_length)[\"']?\s*:",
+    re.MULTILINE,
+)
+_OVERRIDE_ITEM = re.compile(r"- [\"']?(?:\+{0,2}[A-Za-z_][\w./@:-]*=|~[A-Za-z_])")
+
+
+def _sniff_config(glimpse: Glimpse) -> bool:
+    text = yaml_head(glimpse)
+    keys = top_keys(text)
+    if "actor_rollout_ref" in keys or {"data", "trainer", "model", "optim"} <= keys:
+        return True
+    return len(set(_TRAINING_KEY.findall(text))) >= 2 and bool(keys)
+
+
+def _sniff_overrides(glimpse: Glimpse) -> bool:
+    if glimpse.path.name == "overrides.yaml" and glimpse.head.strip() == b"[]":
+        return True
+    lines = [line for line in yaml_head(glimpse).splitlines() if line.strip()]
+    return (
+        bool(lines)
+        and all(_OVERRIDE_ITEM.match(line) for line in lines if line.startswith("-"))
+        and lines[0].startswith("-")
+    )
+
+
+def read_yaml_config(path: Path, progress: Progress) -> RawConfig:
+    """Read a YAML file, its interpolations resolved where the file itself suffices.
+
+    Raises:
+        ConfigError: Nothing in it is YAML.
+    """
+    document = parse_yaml(read_config_text(path, progress), where=str(path))
+    if document.is_list:
+        raise ConfigError(
+            where=str(path),
+            problem="is a list, not a mapping of keys to values",
+            fix="give the YAML file the run was started with",
+        )
+    leaves, notes = resolve_leaves(document.leaves, document.plain)
+    values = config_values(leaves, source=str(path), kind=ProvenanceKind.FILE)
+    notes = (*document.notes, *notes)
+    if any(key == "defaults" or key.startswith("defaults[") for key in values):
+        notes += ("its defaults list is not composed: keys of the files it names are unknown",)
+    return RawConfig(
+        source=str(path),
+        format="yaml_config",
+        framework=framework_of(values),
+        values=values,
+        truncated_at=dotted(leaves[-1].path) if document.num_unread_lines else None,
+        num_unread_lines=document.num_unread_lines,
+        notes=notes,
+    )
+
+
+def read_hydra_overrides(path: Path, progress: Progress) -> RawConfig:
+    """Read the command line's overrides that Hydra wrote down, one a line.
+
+    Raises:
+        ConfigError: The file holds no list.
+    """
+    text = read_config_text(path, progress)
+    if text.strip() == "[]":
+        return RawConfig(str(path), "hydra_overrides", None, {}, notes=("no overrides were given",))
+    document = parse_yaml(text, where=str(path))
+    leaves: list[Leaf] = []
+    notes = list(document.notes)
+    num_unread = document.num_unread_lines
+    for item in document.leaves:
+        override = parse_override(str(item.value))
+        if override is None:
+            num_unread += 1
+        elif override.deletes:
+            notes.append(f"line {item.line} deletes {override.key}")
+        else:
+            leaves += [Leaf(p, value, item.line, item.text) for p, value in override.leaves]
+    if not leaves and num_unread:
+        raise ConfigError(
+            where=str(path),
+            problem="holds no override of the form key=value",
+            fix="give the overrides.yaml of a .hydra folder",
+        )
+    values = config_values(leaves, source=str(path), kind=ProvenanceKind.OVERRIDE)
+    return RawConfig(
+        source=str(path),
+        format="hydra_overrides",
+        framework=framework_of(values),
+        values=values,
+        num_unread_lines=num_unread,
+        notes=tuple(notes),
+    )
+
+
+READERS = (
+    Reader("yaml_config", ArtifactKind.CONFIG, _sniff_config, read_yaml_config, priority=10),
+    Reader(
+        "hydra_overrides", ArtifactKind.CONFIG, _sniff_overrides, read_hydra_overrides, priority=20
+    ),
+)

@@ -1,0 +1,1 @@
+"""Turn a report document into HTML, Markdown or JSON text."""
