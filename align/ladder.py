@@ -86,12 +86,12 @@ def judge(results: Sequence[RungResult]) -> Verdict:
     causes = [f for f in findings if _can_be_cause(f)]
     explaining = [f for f in causes if symptom and explains(f.mechanism, symptom.symptom)]
     known_to_matter = [f for f in causes if f.severity is Severity.ERROR]
-    if explaining and symptom:
-        return _explained(explaining, symptom, findings, absent)
+    if explaining:
+        return _explained(explaining, findings, absent)
     if known_to_matter and (symptom is None or symptom.severity is not Severity.ERROR):
         return _cause_without_symptom(known_to_matter[0], symptom, absent)
     if symptom:
-        return _unexplained(symptom, causes, results, absent)
+        return _unexplained(symptom, causes, absent)
     return _no_symptom(results, findings, absent)
 
 
@@ -133,44 +133,47 @@ def _can_be_cause(finding: Finding) -> bool:
 
 def _explained(
     explaining: Sequence[Finding],
-    symptom: Finding,
     findings: Sequence[Finding],
     absent: tuple[Rung, ...],
 ) -> Verdict:
     """Blame the most severe explanation, the first in causal order among equals."""
     cause, *others = sorted(explaining, key=lambda f: (f.severity.rank, f.rung.position))
     certain = cause.severity is Severity.ERROR
-    status = VerdictStatus.DIVERGED
-    if not certain and not any(f.severity is Severity.ERROR for f in findings):
-        status = VerdictStatus.UNDECIDED
+    diverged = certain or any(f.severity is Severity.ERROR for f in findings)
     also = ", ".join(f.id for f in others if f.severity is cause.severity)
-    assert symptom.symptom is not None
-    step, metric = symptom.symptom.step, symptom.symptom.metric
-    opening = (
-        Text("The runs diverge", "两次运行已出现偏离")
-        if status is VerdictStatus.DIVERGED
-        else Text("Not decided", "尚不能判定")
-    )
     return Verdict(
-        status=status,
+        status=VerdictStatus.DIVERGED if diverged else VerdictStatus.UNDECIDED,
         rung=cause.rung,
         finding_id=cause.id,
-        sentence=Text(
-            f"{opening.en} first at rung {cause.rung.value}: {cause.title.en}. This explains the "
-            f"earliest symptom, {metric} from step {step} on."
-            if status is VerdictStatus.DIVERGED
-            else f"{opening.en}: {metric} shifts from step {step} on; {cause.title.en} can explain "
-            "a shift of this size, and so can chance.",
-            f"{opening.zh}，最早位于 {cause.rung.value} 环节：{cause.title.zh}。"
-            f"它可以解释最早的现象：{metric} 从第 {step} 步开始不同。"
-            if status is VerdictStatus.DIVERGED
-            else f"{opening.zh}：{metric} 从第 {step} 步起出现偏移；"
-            f"{cause.title.zh} 可以解释这样大小的偏移，随机波动也可以。",
-        ),
+        sentence=_explained_sentence(cause, _first_shown(cause, findings), diverged),
         cause=_cause_text(cause, also),
         confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
         fix=cause.fix,
         not_recorded=absent,
+    )
+
+
+def _first_shown(cause: Finding, findings: Sequence[Finding]) -> Symptom:
+    """Return the earliest symptom of any weight that the cause explains."""
+    shown = [f.symptom for f in findings if f.symptom and f.severity is not Severity.INFO]
+    explained = [symptom for symptom in shown if explains(cause.mechanism, symptom)]
+    return min(explained, key=lambda symptom: (symptom.step, symptom.rung.position))
+
+
+def _explained_sentence(cause: Finding, symptom: Symptom, diverged: bool) -> Text:
+    metric, step = symptom.metric, symptom.step
+    if diverged:
+        return Text(
+            f"The runs diverge first at rung {cause.rung.value}: {cause.title.en}. This explains "
+            f"the earliest symptom, {metric} from step {step} on.",
+            f"两次运行最早在 {cause.rung.value} 环节偏离：{cause.title.zh}。"
+            f"它可以解释最早的现象：{metric} 从第 {step} 步开始不同。",
+        )
+    return Text(
+        f"Not decided: {metric} shifts from step {step} on; {cause.title.en} can explain a shift "
+        "of this size, and so can chance.",
+        f"尚不能判定：{metric} 从第 {step} 步起出现偏移；"
+        f"{cause.title.zh} 可以解释这样大小的偏移，随机波动也可以。",
     )
 
 
@@ -209,12 +212,7 @@ def _cause_without_symptom(
     )
 
 
-def _unexplained(
-    symptom: Finding,
-    causes: Sequence[Finding],
-    results: Sequence[RungResult],
-    absent: tuple[Rung, ...],
-) -> Verdict:
+def _unexplained(symptom: Finding, causes: Sequence[Finding], absent: tuple[Rung, ...]) -> Verdict:
     diverged = symptom.severity is Severity.ERROR
     others = ", ".join(f.id for f in causes)
     blameless = (
@@ -243,7 +241,7 @@ def _unexplained(
         ),
         cause=None,
         confidence=Confidence.NONE,
-        next_step=cheapest_next_step(results, before=symptom.rung),
+        next_step=symptom.fix,
         not_recorded=absent,
     )
 
@@ -251,39 +249,44 @@ def _unexplained(
 def _no_symptom(
     results: Sequence[RungResult], findings: Sequence[Finding], absent: tuple[Rung, ...]
 ) -> Verdict:
+    """Judge rungs that show no divergence in time: all aligned, or something left open."""
     compared = [r for r in results if r.status is not RungStatus.MISSING]
-    open_rung = next((r for r in compared if r.status is not RungStatus.ALIGNED), None)
-    if open_rung is None:
-        names = ", ".join(r.name.value for r in compared)
-        return Verdict(
-            status=VerdictStatus.ALIGNED,
-            rung=None,
-            finding_id=None,
-            sentence=Text(
-                f"No difference that matters on the {len(compared)} rungs recorded ({names}); "
-                f"{len(absent)} rungs were not recorded.",
-                f"已记录的 {len(compared)} 个环节（{names}）没有发现有影响的差异；"
-                f"另有 {len(absent)} 个环节未记录。",
-            ),
-            cause=None,
-            confidence=Confidence.NONE,
-            not_recorded=absent,
-        )
-    worst = min(findings, key=lambda f: f.severity.rank, default=None)
+    unsettled = next((r for r in compared if r.status is not RungStatus.ALIGNED), None)
+    weighty = [f for f in findings if f.severity is not Severity.INFO]
+    worst = min(weighty, key=lambda f: f.severity.rank, default=None)
+    if unsettled is None:
+        return _aligned(compared, absent)
     diverged = worst is not None and worst.severity is Severity.ERROR
-    shown = open_rung if worst is None or worst.severity is Severity.INFO else None
-    summary = shown.summary if shown or worst is None else worst.title
+    said = worst.title if worst else unsettled.summary
     return Verdict(
         status=VerdictStatus.DIVERGED if diverged else VerdictStatus.UNDECIDED,
-        rung=open_rung.name if shown or worst is None else worst.rung,
-        finding_id=None if shown or worst is None else worst.id,
+        rung=worst.rung if worst else unsettled.name,
+        finding_id=worst.id if worst else None,
         sentence=Text(
-            f"{'The runs differ' if diverged else 'Not decided'}: {summary.en}",
-            f"{'两次运行不同' if diverged else '尚不能判定'}：{summary.zh}",
+            f"{'The runs differ' if diverged else 'Not decided'}: {said.en}",
+            f"{'两次运行不同' if diverged else '尚不能判定'}：{said.zh}",
         ),
         cause=None,
         confidence=Confidence.NONE,
-        next_step=cheapest_next_step(results, before=open_rung.name),
+        next_step=worst.fix if worst else first_to_record(results),
+        not_recorded=absent,
+    )
+
+
+def _aligned(compared: Sequence[RungResult], absent: tuple[Rung, ...]) -> Verdict:
+    names = ", ".join(r.name.value for r in compared)
+    return Verdict(
+        status=VerdictStatus.ALIGNED,
+        rung=None,
+        finding_id=None,
+        sentence=Text(
+            f"No difference that matters on the {len(compared)} rungs recorded ({names}); "
+            f"{len(absent)} rungs were not recorded.",
+            f"已记录的 {len(compared)} 个环节（{names}）没有发现有影响的差异；"
+            f"另有 {len(absent)} 个环节未记录。",
+        ),
+        cause=None,
+        confidence=Confidence.NONE,
         not_recorded=absent,
     )
 
@@ -299,16 +302,11 @@ def _not_comparable(results: Sequence[RungResult], absent: tuple[Rung, ...]) -> 
         ),
         cause=None,
         confidence=Confidence.NONE,
-        next_step=cheapest_next_step(results, before=None),
+        next_step=first_to_record(results),
         not_recorded=absent,
     )
 
 
-def cheapest_next_step(results: Sequence[RungResult], *, before: Rung | None) -> Text | None:
-    """Return how to record the first missing rung that lies before ``before``."""
-    for result in results:
-        if before is not None and result.name.position >= before.position:
-            return None
-        if result.missing:
-            return result.missing[0].how_to_record
-    return None
+def first_to_record(results: Sequence[RungResult]) -> Text | None:
+    """Return how to record the first missing rung."""
+    return next((r.missing[0].how_to_record for r in results if r.missing), None)

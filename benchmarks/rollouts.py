@@ -162,7 +162,7 @@ def write_rows(
     written = number = 0
     with path.open("w", encoding="utf-8") as file:
         while (written < size_bytes) if size_bytes else (number < (num_rows or 0)):
-            prompt, response = rng.choice(texts)
+            _, response = rng.choice(texts)
             group = number // 4
             row = {
                 "input": f"{texts[group % len(texts)][0]} (question {group})",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 
+from align.core.figure import Table
 from align.core.finding import Scalar
 
 ABSENT = "—"
@@ -16,7 +18,9 @@ _NONFINITE = frozenset(("NaN", "Infinity", "-Infinity"))
 
 # Characters a terminal or a browser acts on instead of showing, by what stands for them.
 _UNSEEN = {
-    **{code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in b"\t\n"},
+    **{
+        code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in b"\t\n"
+    },
     **{code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)},
     **{
         code: f"\\u{code:04x}"
@@ -38,6 +42,16 @@ def show(value: Scalar) -> str:
     if isinstance(value, str):
         return _show_text(value)
     return _show_float(value) if isinstance(value, float) else str(value)
+
+
+def show_in(table: Table) -> Callable[[Scalar], str]:
+    """Return how to show a table's cells: where all are strings, none needs quotes."""
+    words_alone = all(cell is None or isinstance(cell, str) for row in table.rows for cell in row)
+    return (
+        (lambda cell: cell if isinstance(cell, str) and cell else show(cell))
+        if words_alone
+        else show
+    )
 
 
 def show_short(value: float) -> str:

@@ -7,6 +7,7 @@ it says what is drawn. Colours are CSS variables, so it follows the page's colou
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
-from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, ScalarFormatter
 
@@ -88,7 +88,9 @@ class _Sheet:
         for axes in (self.upper, self.lower):
             _style(axes)
         self.upper.tick_params(labelbottom=False)
-        self.lower.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+        self.lower.xaxis.set_major_locator(
+            MaxNLocator(nbins=7, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
+        )
         self.lower.yaxis.set_major_locator(MaxNLocator(nbins=3, steps=[1, 2, 5, 10]))
 
     def draw(self, pair: CurvePair, id_prefix: str) -> Drawing:
@@ -119,19 +121,15 @@ class _Sheet:
         steps = np.asarray((*pair.reference.steps, *pair.candidate.steps), dtype=np.float64)
         values = _values(pair)
         self.upper.set_xlim(_limits(steps, pad=0.01))
-        self.upper.set_ylim(
-            np.exp(_limits(np.log(values), pad=0.07)) if log_scale else _limits(values, pad=0.07)
-        )
+        low, high = _limits(np.log(values) if log_scale else values, pad=0.07)
+        self.upper.set_ylim((math.exp(low), math.exp(high)) if log_scale else (low, high))
         visible = ROUNDING * np.abs(values).max(initial=0.0)  # smaller differences are rounding
         shown = np.append(differences[np.isfinite(differences)], 0.0)
         self.lower.set_ylim(_limits(shown if np.ptp(shown) > visible else shown[-1:], pad=0.07))
 
     def _render(self) -> str:
         text = io.StringIO()
-        width, height = WIDTH_IN * DPI, HEIGHT_IN * DPI
-        renderer = RendererSVG(width, height, text, image_dpi=DPI, metadata={"Date": None})
-        self.figure.draw(renderer)
-        renderer.finalize()
+        self.figure.savefig(text, format="svg", metadata={"Date": None})
         return text.getvalue()
 
 
@@ -162,7 +160,8 @@ class _CurveLines:
         _fill(self.smoothed, self.smoothed_points, steps, _drawable(curve.smoothed))
         gap = ~np.isfinite(raw)
         starts = gap & ~np.concatenate(([False], gap[:-1]))
-        self.gaps.set_data(steps, np.where(gap, self.foot, np.nan))
+        shown = slice(None) if gap.any() else slice(0)
+        self.gaps.set_data(steps[shown], np.where(gap, self.foot, np.nan)[shown])
         self.gap_starts.set_data(steps[starts], np.full(int(starts.sum()), self.foot))
         return int(gap.sum())
 
@@ -192,16 +191,16 @@ def _envelope(steps: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatA
 
 def _drawable(values: Sequence[float]) -> FloatArray:
     """Return float64 [n] with NaN for all that no axis can show."""
-    array = np.asarray(values, dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        return np.where(np.abs(array) < OFF_THE_CHART, array, np.nan)
+    array = np.array(values, dtype=np.float64)
+    array[~(np.abs(array) < OFF_THE_CHART)] = np.nan
+    return array
 
 
 def _values(pair: CurvePair) -> FloatArray:
     """Return every value that is drawn, raw or smoothed, of both runs."""
     curves = (pair.reference, pair.candidate)
     values = _drawable([value for c in curves for value in (*c.values, *c.smoothed)])
-    return values[np.isfinite(values)]
+    return np.extract(np.isfinite(values), values)
 
 
 def _wants_log_scale(pair: CurvePair) -> bool:

@@ -138,7 +138,9 @@ WORDS = {
     "no_common_steps": Text("no step in common", "没有共同的步"),
     "more_curves": Text("More curves, in report.json alone:", "其余曲线只在 report.json 中："),
     "filter": Text("Filter rows", "筛选行"),
-    "more_rows": Text("{count} more rows, in report.json alone", "另有 {count} 行未显示，见 report.json"),
+    "more_rows": Text(
+        "{count} more rows, in report.json alone", "另有 {count} 行未显示，见 report.json"
+    ),
     "sort_help": Text(
         "Headings sort the table: Enter sorts, the arrow keys move between them.",
         "表头可排序：按 Enter 排序，用方向键在表头间移动。",

@@ -58,7 +58,9 @@ def awkward_report() -> Report:
     }
     return Report(
         reference=RunSummary(LONG_PATH, "verl", "0.9.1", "cuda", 1, 5, 3, ()),
-        candidate=RunSummary(HOSTILE, None, None, None, None, None, 0, (HOSTILE, LONG_PATH), (HOSTILE,)),
+        candidate=RunSummary(
+            HOSTILE, None, None, None, None, None, 0, (HOSTILE, LONG_PATH), (HOSTILE,)
+        ),
         verdict=Verdict(
             status=VerdictStatus.DIVERGED,
             rung=Rung.CONFIG,
@@ -217,7 +219,9 @@ def _numbered_finding(i: int) -> Finding:
         candidate=i * 2e-6,
         evidence=(
             Evidence("logs/gpu/train.log", Side.REFERENCE, 40 + i, key, f"'{key}': {i}e-6,"),
-            Evidence("configs/grpo_qwen3_8b.yaml", Side.CANDIDATE, 9 + i, key, f"{key}: {2 * i}e-6"),
+            Evidence(
+                "configs/grpo_qwen3_8b.yaml", Side.CANDIDATE, 9 + i, key, f"{key}: {2 * i}e-6"
+            ),
         ),
         why=Text("The optimizer takes other steps.", "优化器的步长不同。"),
         fix=Text(f"Set {key} to {i}e-6.", f"把 {key} 设为 {i}e-6。"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -45,6 +44,7 @@ def diff(
     from align.core.report import Report
     from align.curves.rung import compare
     from align.ladder import judge, summarise
+    from reports.render.json import render
 
     runs = find_run(reference, reference_files), find_run(candidate, candidate_files)
     with progress_bar(sum(map(size_bytes, runs))) as bar:
@@ -53,7 +53,7 @@ def diff(
     if as_json:
         report = Report(summarise(ours), summarise(theirs), judge([result]), (result,))
         document = to_document(report)
-        click.echo(json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False))
+        click.echo(render(document), nl=False)
     else:
         click.echo(as_text(result, lang, show_all=show_all))
     for problem in (*ours.problems, *theirs.problems):

@@ -110,12 +110,13 @@ def read_report(path: Path) -> Report:
 def present(report: Report, out: Path, lang: str, as_json: bool) -> None:
     """Write the three files, and say on stderr where they are and what they say."""
     from align.core.document import to_document
+    from reports.render.json import render
     from reports.write import write_report
 
     document: dict[str, Any] = to_document(report)
     paths = write_report(document, out, lang)
     if as_json:
-        click.echo(json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False))
+        click.echo(render(document), nl=False)
     verdict = report.verdict
     click.echo(f"verdict: {verdict.status.value}: {verdict.sentence.in_language(lang)}", err=True)
     for label, text in (("fix", verdict.fix), ("next", verdict.next_step)):

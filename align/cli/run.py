@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,11 @@ def show(paths: tuple[Path, ...], lang: str, as_json: bool) -> None:
     from align.inventory import take_inventory
     from dumps.store.discover import discover
     from dumps.store.run_data import RunData
+    from reports.render.json import render
 
     inventory = take_inventory(RunData(discover(paths)))
     if as_json:
-        click.echo(json.dumps(as_document(inventory), ensure_ascii=False, indent=1))
+        click.echo(render(as_document(inventory)), nl=False)
     else:
         click.echo(as_text(inventory, lang))
 

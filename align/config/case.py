@@ -49,6 +49,12 @@ class Case:
         reference, candidate = (side[name].value if name in side else None for side in sides)
         return reference, candidate
 
+    @property
+    def assumed_versions(self) -> list[str]:
+        """Say which version is assumed of a side that does not state its own."""
+        notes = (*self.reference_config.notes, *self.candidate_config.notes)
+        return [note for note in notes if note.startswith("version ")]
+
     def both(self, name: str, value: ConfigLeaf) -> bool:
         """Tell whether another field has this value on both sides."""
         return self.values(name) == (value, value)
@@ -61,12 +67,16 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What a rule changes about a difference, and why; None leaves a judgement as it is."""
+    """What a rule changes about a difference, and why; None leaves a judgement as it is.
+
+    ``by_version`` says that it depends on the framework's version, which may be an assumption.
+    """
 
     because: Text
     severity: Severity | None = None
     strength: Strength | None = None
     acts_on: Rung | None = None
+    by_version: bool = False
 
 
 @dataclass(frozen=True, slots=True)

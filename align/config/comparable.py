@@ -67,7 +67,7 @@ def _key(value: ConfigLeaf, kind: ValueKind) -> object:
     if kind in (ValueKind.MODEL_NAME, ValueKind.PATH):
         return _last_part(value, letters_only=kind is ValueKind.MODEL_NAME)
     if isinstance(value, tuple):
-        return tuple(_key(item, kind) for item in value)
+        return tuple(_key(item, kind) for item in value) or None  # nothing is set either way
     if isinstance(value, bool):
         return value
     parsed = value if isinstance(value, int | float) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -77,7 +78,10 @@ def derive(values: Mapping[str, EffectiveValue]) -> dict[str, EffectiveValue]:
         ]
         if any(value is None for value in inputs):
             continue
-        result = derivation.compute(*inputs)
+        try:
+            result = derivation.compute(*inputs)
+        except ArithmeticError:  # NaN, infinity or a zero where a size should stand
+            continue
         if result is not None:
             derived[derivation.field] = _value(derivation.field, result, derivation, values)
     limit = _length_limit(values)
@@ -128,7 +132,8 @@ def _warmup_steps(values: Mapping[str, EffectiveValue]) -> EffectiveValue | None
     if total is None:
         return None
     made = Derivation(name, (fraction.field, "trainer.total_steps"), max, "fraction × total steps")
-    return _value(name, int(part * total), made, values)
+    warmup = part * total
+    return _value(name, int(warmup), made, values) if math.isfinite(warmup) else None
 
 
 def _value(

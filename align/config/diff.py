@@ -84,6 +84,8 @@ def judge(case: Case) -> Finding:
     reasons = [] if silenced else [field.why or _general(field)]
     reasons += [ruling.because for ruling in said]
     assumptions = dict.fromkeys(v.assumption for v in (case.reference, case.candidate))
+    if any(ruling.by_version for ruling in said):
+        assumptions |= dict.fromkeys(case.assumed_versions)
     reasons += [
         Text(f"Assumed: {text}.", f"假设：{text}。") for text in assumptions if text is not None
     ]
@@ -130,9 +132,18 @@ def _same(case: Case) -> bool:
 
 def _compared(case: Case, differing: set[str]) -> Compared:
     same = _same(case)
-    reported_elsewhere = any(name in differing for name in case.field.follows)
-    finding = None if same or reported_elsewhere else judge(case)
+    finding = None if same or _reported_elsewhere(case, differing) else judge(case)
     return Compared(case.name, case.reference, case.candidate, same, finding)
+
+
+def _reported_elsewhere(case: Case, differing: set[str]) -> bool:
+    """Tell whether another field's finding, or the table, is the better place for a difference."""
+    flag = case.field.only_if
+    if any(name in differing for name in (*case.field.follows, flag)):
+        return True
+    switched_off = flag is not None and flag != case.name and case.off(flag)
+    member = case.field.name != case.name
+    return switched_off and (member or case.frameworks[0] != case.frameworks[1])
 
 
 def _rulings(case: Case) -> Iterable[Ruling]:

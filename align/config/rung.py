@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from align.config.diff import ConfigDiff, compare_configs
-from align.config.normalise import effective, strongest
+from align.config.merge import strongest
+from align.config.normalise import effective
 from align.config.tables import (
     compared_table,
     ignored_table,

@@ -35,8 +35,8 @@ _NOT_COMPARED_YET: dict[Rung, tuple[Text, Text]] = {
     Rung.FORWARD: (
         Text("layer captures and per-token log_probs", "逐层激活与逐 token 的 log_probs"),
         Text(
-            "Until then verl's global_profiler.tool=precision_debugger (msprobe) dumps layers.",
-            "在此之前可用 verl 的 global_profiler.tool=precision_debugger（msprobe）采集各层。",
+            "Dump layers with verl's global_profiler.tool=precision_debugger (msprobe).",
+            "用 verl 的 global_profiler.tool=precision_debugger（msprobe）采集各层。",
         ),
     ),
     Rung.ADVANTAGE: (
@@ -155,7 +155,7 @@ def missing_artifact(rung: Rung, side: str = "both") -> Missing:
         artifact, how_to_record = _COMPARED[rung]
         return Missing(artifact, side, how_to_record)
     artifact, by_hand = _NOT_COMPARED_YET[rung]
-    return Missing(artifact, side, Text(f"{_LATER.en} {by_hand.en}", f"{_LATER.zh}{by_hand.zh}"))
+    return Missing(artifact, side, Text(f"{by_hand.en} {_LATER.en}", f"{by_hand.zh}{_LATER.zh}"))
 
 
 def not_recorded(rung: Rung) -> RungResult:

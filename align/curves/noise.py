@@ -16,18 +16,25 @@ FAMILY_ALPHA = Threshold(
 _MAX_AUTOCORRELATION = 0.97  # beyond it a short series cannot be told from a random walk
 
 
+def detrended(values: FloatArray) -> FloatArray:
+    """Return a series [n] minus its least-squares line: a drift is not noise."""
+    time = np.arange(len(values)) - (len(values) - 1) / 2
+    residual: FloatArray = values - values.mean()
+    return residual - time * (time @ residual) / max(float(time @ time), 1.0)
+
+
 def lag_one_autocorrelation(values: FloatArray) -> float:
-    """Estimate the lag-one autocorrelation of a series [n] around its mean, within 0..0.97.
+    """Estimate the lag-one autocorrelation of a series [n] around its line, within 0..0.97.
 
     Negative estimates count as 0: they would narrow intervals. Source: sample autocorrelation
-    plus (1 + 4 r) / n against its small-sample bias (Marriott and Pope 1954; Kendall 1954).
+    plus (2 + 4 r) / n against its small-sample bias around a line (Marriott and Pope 1954).
     """
-    residual = values - values.mean()
+    residual = detrended(values)
     total = float(residual @ residual)
-    if len(values) < 3 or total <= 0:
+    if len(values) < 4 or total <= 0:
         return 0.0
     raw = float(residual[1:] @ residual[:-1]) / total
-    return min(max(raw + (1 + 4 * raw) / len(values), 0.0), _MAX_AUTOCORRELATION)
+    return min(max(raw + (2 + 4 * raw) / len(values), 0.0), _MAX_AUTOCORRELATION)
 
 
 def effective_size(values: FloatArray) -> float:
@@ -41,9 +48,10 @@ def effective_size(values: FloatArray) -> float:
 
 
 def standard_error(values: FloatArray) -> tuple[float, float]:
-    """Return the standard error of the mean of a series [n], n >= 2, and its degrees of freedom."""
-    size = effective_size(values)
-    return float(values.std(ddof=1)) / math.sqrt(size), size - 1
+    """Return the standard error of the mean of a series [n], n >= 3, and its degrees of freedom."""
+    size, residual = effective_size(values), detrended(values)
+    deviation = math.sqrt(float(residual @ residual) / (len(values) - 2))
+    return deviation / math.sqrt(size), size - 1
 
 
 def p_value(values: FloatArray) -> float:

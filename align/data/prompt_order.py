@@ -49,13 +49,14 @@ class PromptOrder:
 def compare_prompts(pair: RolloutPair) -> PromptOrder | None:
     """Compare the prompts step by step; None without a common step that has prompts."""
     sides = (_with_prompts(pair.reference), _with_prompts(pair.candidate))
-    sizes = tuple(group_size(side) for side in sides)
+    sizes = [group_size(side) for side in sides]
+    cut_off = [_cut_off_step(side) for side in sides]
     steps: list[StepPrompts] = []
     totals: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
     only: list[Int64] = [np.zeros(0, np.int64)] * 2
     for step, *rows in RolloutPair(*sides).by_step():
         groups = [_groups(side, size) for side, size in zip(rows, sizes, strict=True)]
-        partial = [_breaks_off(sides[i], rows[i], step) for i in range(2)]
+        partial = [step == last for last in cut_off]
         compared = _compare_step(step, groups[0], groups[1], partial)
         if not compared.same and all(s.same for s in steps):
             only = [_first_rows(rows[i], groups[i] - groups[1 - i]) for i in range(2)]
@@ -85,10 +86,10 @@ def _groups(rows: SideRows, size: int | None) -> Counter[int]:
     return Counter(dict(zip(prompts.tolist(), groups.astype(int).tolist(), strict=True)))
 
 
-def _breaks_off(side: SideRows, rows: SideRows, step: int) -> bool:
-    """Tell whether a dump ends in this step, with fewer rows than its steps have."""
-    counts = np.unique(side.step[side.step >= 0], return_counts=True)[1]
-    return bool(step == side.step.max() and len(rows) < np.median(counts))
+def _cut_off_step(side: SideRows) -> int | None:
+    """Return a dump's last step if it has fewer rows than steps have, as of a run that died."""
+    steps, counts = np.unique(side.step[side.step >= 0], return_counts=True)
+    return int(steps[-1]) if len(steps) and counts[-1] < np.median(counts) else None
 
 
 def _compare_step(

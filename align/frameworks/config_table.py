@@ -9,7 +9,7 @@ A framework module may have, for its configuration:
 - ``CONFIG_IGNORED``: key pattern (fnmatch) -> why it has no effect on numbers.
 - ``CONFIG_SIGNS``: keys no other framework has.
 - ``config_view(values, version)``: the keys that really count, where sections overlay each other.
-- ``config_defaults(version, whole)``: values of keys that are not set.
+- ``config_defaults(values, version)``: values of keys that are not set.
 - ``config_version(values)``: the oldest version that has these keys.
 - ``user_key(key)``: where a user writes a key that ``config_view`` made.
 - ``READS_MODEL_CONFIG``: whether the trainer takes the architecture from config.json.
@@ -87,7 +87,7 @@ class ConfigTables:
     ignored: Mapping[str, str] = field(default_factory=dict)
     signs: tuple[str, ...] = ()
     view: Callable[[Values, str | None], ConfigView] = lambda values, version: ConfigView(values)
-    defaults: Callable[[Values, str | None, bool], Mapping[str, Default]] = lambda *_: {}
+    defaults: Callable[[Values, str | None], Mapping[str, Default]] = lambda *_: {}
     version: Callable[[Values], str | None] = lambda values: None
     user_key: Callable[[str], str] = str
     reads_model_config: bool = True

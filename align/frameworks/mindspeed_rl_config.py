@@ -7,195 +7,28 @@ resolves that into keys ``actor.<key>``.
 
 from __future__ import annotations
 
-import ast
-import csv
-from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib.resources import files
+from collections.abc import Mapping
 
 from align.core.config_value import ConfigLeaf, ConfigValue
 from align.frameworks.config_table import (
     NOT_SET,
     ConfigView,
-    Default,
     Formula,
     NotSet,
     number,
 )
+from align.frameworks.mindspeed_rl_defaults import config_defaults as config_defaults
 from align.frameworks.mindspeed_rl_harmless import CONFIG_IGNORED as CONFIG_IGNORED
+from align.frameworks.mindspeed_rl_keys import CONFIG_KEYS as CONFIG_KEYS
 
 READS_MODEL_CONFIG = False  # the trainer; the rollout engine does read config.json
-ASSUMED_VERSION = "2.3.0"
 
 CONFIG_SIGNS = ("megatron_training.*", "rl_config.*", "generate_config.*")
 
-_SAMPLING = "generate_config.sampling_config"
 _IN_SEQUENCES = "rl_config.mini_batch_size (sequences)"
 _SINCE = (
     "mini_batch_size is in prompts, as since 2025-05-15 (61effad); before that it was in sequences"
 )
-
-CONFIG_KEYS: dict[str, str] = {
-    "actor.num_layers": "model.num_layers",
-    "actor.hidden_size": "model.hidden_size",
-    "actor.ffn_hidden_size": "model.intermediate_size",
-    "actor.num_attention_heads": "model.num_attention_heads",
-    "actor.kv_channels": "model.head_dim",
-    "actor.norm_epsilon": "model.rms_norm_eps",
-    "actor.rotary_base": "model.rope_theta",
-    "actor.rope_scaling_type": "model.rope_scaling_type",
-    "actor.rope_scaling_factor": "model.rope_scaling_factor",
-    "actor.max_position_embeddings": "model.max_position_embeddings",
-    "actor.padded_vocab_size": "model.vocab_size",
-    "actor.add_qkv_bias": "model.qkv_bias",
-    "actor.qk_layernorm": "model.qk_norm",
-    "actor.normalization": "model.normalization",
-    "actor.position_embedding_type": "model.position_embedding",
-    "actor.num_experts": "model.num_experts",
-    "actor.moe_ffn_hidden_size": "model.moe_intermediate_size",
-    "actor.attention_softmax_in_fp32": "model.softmax_in_fp32",
-    "actor.use_flash_attn": "model.flash_attention",
-    "actor.use_fused_rmsnorm": "model.fused_rms_norm",
-    "actor.use_fused_swiglu": "model.fused_swiglu",
-    "actor.use_fused_rotary_pos_emb": "model.fused_rope",
-    "actor.moe_grouped_gemm": "model.grouped_gemm",
-    "actor.attention_dropout": "model.attention_dropout",
-    "actor.hidden_dropout": "model.hidden_dropout",
-    "actor.tokenizer_name_or_path": "model.name",
-    "actor.prompt_type": "data.prompt_template",
-    "actor.lora_alpha": "model.lora.alpha",
-    "actor.lora_target_modules": "model.lora.target_modules",
-    "actor.global_batch_size": "data.train_batch_size",
-    "actor.seq_length": "data.sequence_length",
-    "actor.seed": "data.seed",
-    "actor.data_path": "data.train_files",
-    "actor.num_workers": "data.dataloader_num_workers",
-    "actor.train_iters": "trainer.total_steps",
-    "actor.micro_batch_size": "actor.micro_batch_size",
-    "actor.lr": "actor.lr",
-    "actor.lr_decay_style": "actor.lr_schedule",
-    "actor.min_lr": "actor.min_lr",
-    "actor.weight_decay": "actor.weight_decay",
-    "actor.clip_grad": "actor.clip_grad",
-    "actor.adam_beta1": "actor.adam_beta1",
-    "actor.adam_beta2": "actor.adam_beta2",
-    "actor.tensor_model_parallel_size": "actor.tensor_parallel_size",
-    "actor.pipeline_model_parallel_size": "actor.pipeline_parallel_size",
-    "actor.context_parallel_size": "actor.context_parallel_size",
-    "actor.expert_model_parallel_size": "actor.expert_parallel_size",
-    "actor.sequence_parallel": "actor.sequence_parallel",
-    "actor.npu_deterministic": "actor.deterministic",
-    "actor.recompute_*": "actor.recompute_options.*",
-    "actor.swap_optimizer": "actor.offload.swap_optimizer",
-    "actor.swap_attention": "actor.offload.swap_attention",
-    "actor.reuse_fp32_param": "actor.offload.reuse_fp32_param",
-    "actor.dpo_loss_type": "loss.options.dpo_loss_type",
-    "actor.attention_mask_type": "model.override.attention_mask_type",
-    "actor.reset_attention_mask": "actor.precision_options.reset_attention_mask",
-    "actor.reset_position_ids": "model.override.reset_position_ids",
-    "actor.initial_loss_scale": "actor.precision_options.initial_loss_scale",
-    "actor.spec": "model.override.spec",
-    "actor.transformer_impl": "actor.precision_options.transformer_impl",
-    "actor.*_lora_rank": "model.override.*_lora_rank",
-    "actor.qk_pos_emb_head_dim": "model.override.qk_pos_emb_head_dim",
-    "actor.qk_head_dim": "model.override.qk_head_dim",
-    "actor.v_head_dim": "model.override.v_head_dim",
-    "actor.multi_latent_attention": "model.override.multi_latent_attention",
-    "actor.first_k_dense_replace": "model.override.first_k_dense_replace",
-    "actor.moe_layer_freq": "model.override.moe_layer_freq",
-    "actor.n_shared_experts": "model.override.n_shared_experts",
-    "actor.moe_router_*": "model.override.moe_router_*",
-    "actor.seq_aux": "model.override.seq_aux",
-    "actor.beta_fast": "model.override.rope_beta_fast",
-    "actor.beta_slow": "model.override.rope_beta_slow",
-    "actor.low_freq_factor": "model.override.rope_low_freq_factor",
-    "actor.high_freq_factor": "model.override.rope_high_freq_factor",
-    "actor.*original_max_position_embeddings": "model.override.rope_original_max_*",
-    "actor.rope_scaling_mscale*": "model.override.rope_mscale*",
-    "actor.noop_layers": "actor.parallel_options.noop_layers",
-    "actor.num_layer_list": "actor.parallel_options.num_layer_list",
-    "actor.num_layers_per_virtual_pipeline_stage": "actor.parallel_options.virtual_pipeline",
-    "actor.context_parallel_algo": "actor.parallel_options.context_parallel_algo",
-    "actor.use_distributed_optimizer": "actor.parallel_options.distributed_optimizer",
-    "actor.overlap_*": "actor.parallel_options.overlap_*",
-    "actor.use_ascend_coc": "actor.parallel_options.ascend_coc",
-    "actor.coc_*": "actor.parallel_options.coc_*",
-    "actor.moe_*": "actor.parallel_options.moe_*",
-    "actor.use_fused_*": "actor.precision_options.fused_*",
-    "actor.*gradient_accumulation_fusion": "actor.precision_options.*gradient_accumulation_fusion",
-    "actor.no_*_fusion": "actor.precision_options.no_*_fusion",
-    "actor.load": "trainer.resume",
-    "rl_config.n_samples_per_prompt": "rollout.n",
-    "rl_config.mini_batch_size": "actor.mini_batch_size",
-    "rl_config.epochs": "actor.ppo_epochs",
-    "rl_config.shuffle_mini_batch": "actor.shuffle_mini_batches",
-    "rl_config.use_dynamic_bsz": "actor.dynamic_batch",
-    "rl_config.update_max_packing_token_size": "actor.max_tokens_per_micro_batch",
-    "rl_config.actor_forward_micro_batch_size": "old_log_prob.micro_batch_size",
-    "rl_config.actor_max_packing_token_size": "old_log_prob.max_tokens",
-    "rl_config.ref_forward_micro_batch_size": "ref.micro_batch_size",
-    "rl_config.ref_max_packing_token_size": "ref.max_tokens",
-    "rl_config.use_remove_padding": "model.remove_padding",
-    "rl_config.use_dp_batch_balance": "trainer.balance_batch",
-    "rl_config.guarantee_order": "data.guarantee_order",
-    "rl_config.max_prompt_length": "data.max_prompt_length",
-    "rl_config.gamma": "advantage.gamma",
-    "rl_config.lam": "advantage.lam",
-    "rl_config.advantage_whiten": "advantage.options.whiten",
-    "rl_config.entropy_coeff": "loss.entropy_coef",
-    "rl_config.cliprange_value": "critic.clip_range",
-    "rl_config.use_kl_in_reward": "reward.use_kl_in_reward",
-    "rl_config.kl_ctrl_type": "reward.kl_control",
-    "rl_config.kl_horizon": "reward.kl_horizon",
-    "rl_config.kl_target": "reward.kl_target",
-    "rl_config.verifier_function": "reward.function",
-    "rl_config.verifier_weight": "reward.function_weights",
-    "rl_config.rule_reward": "reward.options.rule_reward",
-    "rl_config.overlong_buffer_enable": "reward.overlong_penalty",
-    "rl_config.overlong_buffer": "reward.overlong_buffer",
-    "rl_config.overlong_buffer_penalty_factor": "reward.overlong_penalty_factor",
-    "rl_config.rollout_max_tokens": "reward.overlong_max_length",
-    "rl_config.filter_groups_enable": "reward.filter_groups",
-    "rl_config.filter_groups_metric": "reward.filter_groups_metric",
-    "rl_config.filter_groups_max_batches": "reward.filter_groups_max_batches",
-    "rl_config.filter_groups_*": "reward.filter_groups_options.*",
-    "rl_config.actor_resource.num_npus": "trainer.world_size",
-    "rl_config.multi_turn_enable": "rollout.multi_turn.enable",
-    "rl_config.tool_*": "rollout.multi_turn.tool_*",
-    "rl_config.max_tool_calls": "rollout.multi_turn.max_tool_calls",
-    "rl_config.max_parallel_calls": "rollout.multi_turn.max_parallel_calls",
-    "rl_config.max_tool_response_length": "rollout.multi_turn.max_tool_response_length",
-    "rl_config.max_total_response_length": "rollout.multi_turn.max_total_response_length",
-    "rl_config.beta": "loss.options.dpo_beta",
-    "rl_config.partial_rollout_max_split": "trainer.mode.partial_rollout_max_split",
-    "generate_config.dtype": "rollout.dtype",
-    "generate_config.enforce_eager": "rollout.enforce_eager",
-    "generate_config.enable_prefix_caching": "rollout.prefix_caching",
-    "generate_config.max_num_seqs": "rollout.max_num_seqs",
-    "generate_config.max_num_batched_tokens": "rollout.max_num_batched_tokens",
-    "generate_config.max_model_len": "rollout.max_model_len",
-    "generate_config.infer_tensor_parallel_size": "rollout.tensor_parallel_size",
-    "generate_config.infer_pipeline_parallel_size": "rollout.pipeline_parallel_size",
-    "generate_config.infer_expert_parallel_size": "rollout.expert_parallel_size",
-    "generate_config.data_parallel_size": "rollout.data_parallel_size",
-    "generate_config.offload_train_optimizer": "actor.offload.optimizer",
-    "generate_config.offload_train_grad": "actor.offload.grad",
-    "generate_config.offload_train_param": "actor.offload.param",
-    "generate_config.enable_expert_parallel": "rollout.engine_options.enable_expert_parallel",
-    "generate_config.num_scheduler_steps": "rollout.engine_options.num_scheduler_steps",
-    "generate_config.torchair_graph": "rollout.engine_options.torchair_graph",
-    "generate_config.ascend_scheduler*": "rollout.engine_options.ascend_scheduler*",
-    f"{_SAMPLING}.temperature": "rollout.temperature",
-    f"{_SAMPLING}.top_p": "rollout.top_p",
-    f"{_SAMPLING}.top_k": "rollout.top_k",
-    f"{_SAMPLING}.min_p": "rollout.min_p",
-    f"{_SAMPLING}.max_tokens": "data.max_response_length",
-    f"{_SAMPLING}.seed": "rollout.seed",
-    "critic.lr": "critic.lr",
-    "critic.*": "critic.*",
-    "ref.*": "ref.*",
-    "reward.*": "reward.model.*",
-}
 
 
 def _kv_heads(grouped: ConfigLeaf, groups: ConfigLeaf, heads: ConfigLeaf) -> ConfigLeaf:
@@ -262,7 +95,9 @@ def _aggregation(stage: ConfigLeaf, by_token: ConfigLeaf) -> str:
 
 def _prompts(sequences: ConfigLeaf, n: ConfigLeaf) -> float | NotSet:
     count, group = number(sequences), number(n)
-    return NOT_SET if count is None or not group else count / group
+    if count is None or not group:
+        return NOT_SET
+    return int(count / group) if (count / group).is_integer() else count / group
 
 
 CONFIG_FORMULAS: tuple[Formula, ...] = (
@@ -497,57 +332,6 @@ def _section(values: Mapping[str, ConfigValue], name: str) -> dict[str, ConfigVa
         for key, value in values.items()
         if key.startswith(prefix)
     }
-
-
-def config_defaults(
-    values: Mapping[str, ConfigValue], version: str | None, whole: bool
-) -> Mapping[str, Default]:
-    """Return what applies where a key is not set: the defaults of its configuration classes.
-
-    A section that is absent as a whole (a DPO run has no ``rl_config``) has no defaults.
-    """
-    sections = {key.partition(".")[0] for key in values}
-    source = f"default of MindSpeed-RL {version or ASSUMED_VERSION}"
-    assumption = (
-        None if version else f"MindSpeed-RL {ASSUMED_VERSION}: the run does not state its version"
-    )
-    unknown = () if "actor.num_layers" in values else _IN_MODEL_FILE
-    return {
-        key: Default(value, source, assumption)
-        for key, value in _defaults().items()
-        if key.partition(".")[0] in sections and key not in unknown
-    }
-
-
-# What a model file sets: unknown, not default, where that file is not at hand.
-_IN_MODEL_FILE = frozenset(
-    f"actor.{key}"
-    for key in (
-        *("norm_epsilon", "rotary_base", "normalization", "position_embedding_type", "swiglu"),
-        *("add_qkv_bias", "disable_bias_linear", "qk_layernorm", "group_query_attention"),
-        *("num_query_groups", "kv_channels", "untie_embeddings_and_output_weights"),
-        *("num_experts", "moe_router_topk", "norm_topk_prob", "moe_router_score_function"),
-        *("moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_grouped_gemm"),
-        *("attention_softmax_in_fp32", "rope_scaling_type", "rope_scaling_factor"),
-        *("multi_latent_attention", "q_lora_rank", "kv_lora_rank", "seq_aux"),
-    )
-)
-
-
-@cache
-def _defaults() -> Mapping[str, ConfigLeaf]:
-    table = files("align.frameworks").joinpath("mindspeed_rl_defaults.tsv")
-    rows = _rows(table.read_text(encoding="utf-8").splitlines())
-    return {row["key"]: _literal(row["default"]) for row in rows}
-
-
-def _rows(lines: Iterable[str]) -> Iterable[dict[str, str]]:
-    return csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-
-
-def _literal(text: str) -> ConfigLeaf:
-    value = ast.literal_eval(text)
-    return tuple(value) if isinstance(value, list) else value
 
 
 def user_key(key: str) -> str:

@@ -49,6 +49,7 @@ CONFIG_IGNORED: dict[str, str] = {
     "actor.algorithm": "decides other fields · 决定其他字段",
     "actor.ai_framework": _RESOURCES,
     "actor.mm_model": _PATH,
+    "actor.initial_loss_scale": "with fp16 only · 仅用于 fp16",
     "actor.shape_order": "layout of attention inputs · 注意力输入布局",
     "actor.use_mcore_models": "always on · 始终开启",
     "actor.use_rotary_position_embeddings": "position_embedding_type counts · 以其为准",

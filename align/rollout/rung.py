@@ -12,7 +12,15 @@ from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.rollout import findings
 from align.rollout.permutation import FAMILY
-from align.rollout.shift import LENGTH, STATISTICS, Tested, first_later_shift, judge_first_step
+from align.rollout.shift import (
+    LENGTH,
+    STATISTICS,
+    Responses,
+    Tested,
+    common_responses,
+    first_later_shift,
+    judge_first_step,
+)
 from align.rollout.step_stats import StepStats, step_stats, steps_table
 from dumps.store.rollout_pair import RolloutPair, SideRows, group_size, pair_rollouts
 from dumps.store.run_data import RunData
@@ -46,8 +54,10 @@ def compare(reference: RunData, candidate: RunData) -> RungResult:
 
 def _compare(pair: RolloutPair) -> RungResult:
     steps = step_stats(pair)
-    tested = judge_first_step(pair) if steps[0].step in _INITIAL_STEPS else ()
-    found = (*_structure(pair), *_shifts(pair, tested))
+    responses = common_responses(pair)
+    initial = len(responses.steps) and responses.steps[0] in _INITIAL_STEPS
+    tested = judge_first_step(responses) if initial else ()
+    found = (*_structure(pair), *_shifts(pair, responses, tested))
     diverged = any(finding.severity is Severity.ERROR for finding in found)
     return RungResult(
         name=Rung.ROLLOUT,
@@ -77,13 +87,15 @@ def _constant_count(rows: SideRows) -> int | None:
     return int(full[0]) if (full == full[0]).all() else None
 
 
-def _shifts(pair: RolloutPair, tested: Sequence[Tested]) -> tuple[Finding, ...]:
+def _shifts(
+    pair: RolloutPair, responses: Responses, tested: Sequence[Tested]
+) -> tuple[Finding, ...]:
     beyond = [test for test in tested if test.beyond_chance]
     found = [findings.first_step_shift(pair, test) for test in beyond]
     for statistic in STATISTICS:
         if any(test.statistic is statistic for test in beyond):
             continue
-        later = first_later_shift(pair, statistic)
+        later = first_later_shift(responses, statistic)
         if later is not None and statistic.degenerate:
             found.append(findings.degenerate(pair, later))
         elif later is not None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from align.core.rung import Rung
 from align.core.text import Text
-from align.rollout.permutation import FAMILY, Shift, Units, is_beyond_chance, measure
+from align.rollout.permutation import (
+    FAMILY,
+    Bool,
+    Float64,
+    Int64,
+    Shift,
+    Units,
+    is_beyond_chance,
+    shifts,
+)
 from dumps.store.response_flags import ResponseFlag
-from dumps.store.rollout_pair import RolloutPair, SideRows
-
-Float64 = npt.NDArray[np.float64]
+from dumps.store.rollout_pair import RolloutPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,84 +114,149 @@ class Tested:
     beyond_chance: bool
 
 
-def judge_first_step(pair: RolloutPair) -> tuple[Tested, ...]:
-    """Test every statistic at the first common step, by drawn permutations.
+@dataclass(frozen=True, slots=True, eq=False)
+class Responses:
+    """Both sides' responses to prompts common to both, in strata of one prompt of one step.
+
+    Args:
+        steps: int64 [num_steps], ascending.
+        step_of: int64 [num_strata], position in ``steps``.
+        stratum, is_candidate, length, score, flags: [n], one a response.
+        repeats: float64 [2 * num_strata]; of the reference and the candidate in turn, the share
+            of a group's responses that say what another of them said.
+    """
+
+    steps: Int64
+    step_of: Int64
+    stratum: Int64
+    is_candidate: Bool
+    length: Float64
+    score: Float64
+    flags: Int64
+    repeats: Float64
+
+    def units(self, statistic: Statistic) -> Units:
+        """Return one statistic's exchangeable values.
+
+        In a step in which groups of both sides repeat themselves, responses are not independent
+        and groups are whole. One side alone says nothing: alike runs would both repeat.
+        """
+        group = self.stratum * 2 + self.is_candidate
+        num_groups = 2 * len(self.step_of)
+        of_group = Units(self.repeats, np.arange(num_groups) // 2, np.arange(num_groups) % 2 == 1)
+        if statistic is REPEATS:
+            return of_group
+        value = self._values(statistic)
+        known = np.isfinite(value)
+        repeating = self._repeats_on_both_sides()[self.step_of]
+        single = Units(value, self.stratum, self.is_candidate).take(
+            known & ~repeating[self.stratum]
+        )
+        count = np.bincount(group[known], minlength=num_groups)
+        mean = np.bincount(group[known], value[known], num_groups) / np.maximum(1, count)
+        whole = Units(mean, of_group.stratum, of_group.is_candidate).take(
+            repeating[of_group.stratum] & (count > 0)
+        )
+        return Units(
+            np.concatenate([single.value, whole.value]),
+            np.concatenate([single.stratum, whole.stratum]),
+            np.concatenate([single.is_candidate, whole.is_candidate]),
+        )
+
+    def _repeats_on_both_sides(self) -> Bool:
+        """Return, for each step, whether some group of each side repeats a response."""
+        both = np.ones(len(self.steps), np.bool_)
+        for side in self.repeats.reshape(-1, 2).T:
+            both &= np.bincount(self.step_of, side, len(self.steps)) > 0
+        return both
+
+    def _values(self, statistic: Statistic) -> Float64:
+        if statistic is LENGTH:
+            return self.length
+        if statistic is SCORE:
+            return self.score
+        assert statistic.flag is not None
+        return ((self.flags & statistic.flag.value) > 0).astype(np.float64)
+
+
+def common_responses(pair: RolloutPair) -> Responses:
+    """Gather the responses to prompts that a step has on both sides."""
+    sides = (pair.reference, pair.candidate)
+    step = np.concatenate([side.step for side in sides])
+    prompt = np.concatenate([side.prompt for side in sides])
+    is_candidate = np.repeat([False, True], [len(side) for side in sides])
+    key = np.where((step < 0) | (prompt < 0), -1, step * (prompt.max(initial=0) + 1) + prompt)
+    keys = np.intersect1d(key[~is_candidate], key[is_candidate])
+    used = np.isin(key, keys[keys >= 0])
+    strata, first, stratum = np.unique(key[used], return_index=True, return_inverse=True)
+    steps, step_of = np.unique(step[used][first], return_inverse=True)
+    response = np.concatenate([side.response for side in sides])[used]
+    return Responses(
+        steps=steps,
+        step_of=step_of,
+        stratum=stratum,
+        is_candidate=is_candidate[used],
+        length=np.concatenate([side.length for side in sides])[used].astype(np.float64),
+        score=np.concatenate([side.score for side in sides])[used],
+        flags=np.concatenate([side.flags for side in sides])[used].astype(np.int64),
+        repeats=_repeats(stratum * 2 + is_candidate[used], response, 2 * len(strata)),
+    )
+
+
+def judge_first_step(responses: Responses) -> tuple[Tested, ...]:
+    """Test every statistic at the first step, by drawn permutations.
 
     Before its first update a policy is the initial model on both sides, so responses to the same
     prompts must come from one distribution; the test is exact there and only there.
     """
-    step, reference, candidate = next(pair.by_step())
     level = FAMILY.value / len(STATISTICS)
     tested = []
     for statistic in STATISTICS:
-        units = _units(statistic, reference, candidate)
-        shift = measure(units)
+        units = responses.units(statistic)
+        units = units.take(responses.step_of[units.stratum] == 0)
+        shift = next(iter(shifts(units, responses.step_of)), None)
         if shift is not None:
             beyond = is_beyond_chance(units, shift, level)
-            tested.append(Tested(statistic, step, shift, *_means(units), beyond))
+            tested.append(_tested(statistic, responses, units, 0, shift, beyond))
     return tuple(tested)
 
 
-def first_later_shift(pair: RolloutPair, statistic: Statistic) -> Tested | None:
+def first_later_shift(responses: Responses, statistic: Statistic) -> Tested | None:
     """Return the first step after the first at which a statistic parts beyond sampling noise.
 
     Judged by the normal limit at the family's level shared among steps and statistics. Policies
     that were trained apart really differ, so this dates a divergence and does not explain it.
     """
-    num_tests = max(1, len(pair.common_steps)) * len(STATISTICS)
-    for step, reference, candidate in pair.by_step():
-        units = _units(statistic, reference, candidate)
-        shift = measure(units)
-        if step != pair.common_steps[0] and shift and shift.p_normal * num_tests <= FAMILY.value:
-            return Tested(statistic, step, shift, *_means(units), True)
+    level = FAMILY.value / (max(1, len(responses.steps)) * len(STATISTICS))
+    units = responses.units(statistic)
+    for position, shift in enumerate(shifts(units, responses.step_of)):
+        if position and shift and shift.p_normal <= level:
+            units = units.take(responses.step_of[units.stratum] == position)
+            return _tested(statistic, responses, units, position, shift, True)
     return None
 
 
-def _units(statistic: Statistic, reference: SideRows, candidate: SideRows) -> Units:
-    sides = [side.take(side.prompt >= 0) for side in (reference, candidate)]
-    if statistic is REPEATS:
-        parts = [_repeats(side) for side in sides]
-    else:
-        parts = [(_values(statistic, side), side.prompt) for side in sides]
-        if any(_repeats(side)[0].any() for side in sides):
-            parts = [_group_means(*part) for part in parts]
-    return Units(
-        value=np.concatenate([value for value, _ in parts]),
-        stratum=np.concatenate([prompt for _, prompt in parts]),
-        is_candidate=np.repeat([False, True], [len(value) for value, _ in parts]),
+def _tested(
+    statistic: Statistic,
+    responses: Responses,
+    units: Units,
+    position: int,
+    shift: Shift,
+    beyond_chance: bool,
+) -> Tested:
+    return Tested(
+        statistic=statistic,
+        step=int(responses.steps[position]),
+        shift=shift,
+        reference=float(units.value[~units.is_candidate].mean()),
+        candidate=float(units.value[units.is_candidate].mean()),
+        beyond_chance=beyond_chance,
     )
 
 
-def _values(statistic: Statistic, rows: SideRows) -> Float64:
-    if statistic is LENGTH:
-        return rows.length.astype(np.float64)
-    if statistic is SCORE:
-        return rows.score
-    assert statistic.flag is not None
-    return ((rows.flags & statistic.flag.value) > 0).astype(np.float64)
-
-
-def _repeats(rows: SideRows) -> tuple[Float64, npt.NDArray[np.int64]]:
-    """Return, for each prompt, the share of its responses that say what another one said."""
-    prompts, inverse, num_rows = np.unique(rows.prompt, return_inverse=True, return_counts=True)
-    width = rows.response.max(initial=0) + 1
-    distinct = np.unique(inverse * width + rows.response) // width
-    num_distinct = np.bincount(distinct, minlength=len(prompts))
-    return 1 - num_distinct / num_rows, prompts
-
-
-def _group_means(
-    value: Float64, prompt: npt.NDArray[np.int64]
-) -> tuple[Float64, npt.NDArray[np.int64]]:
-    finite = np.isfinite(value)
-    prompts, inverse, num_rows = np.unique(prompt[finite], return_inverse=True, return_counts=True)
-    return np.bincount(inverse, value[finite]) / num_rows, prompts
-
-
-def _means(units: Units) -> tuple[float, float]:
-    """Return plain means of both sides over the prompts they share."""
-    shared = np.intersect1d(units.stratum[units.is_candidate], units.stratum[~units.is_candidate])
-    used = np.isin(units.stratum, shared) & np.isfinite(units.value)
-    reference = units.value[used & ~units.is_candidate]
-    candidate = units.value[used & units.is_candidate]
-    return float(reference.mean()), float(candidate.mean())
+def _repeats(group: Int64, response: Int64, num_groups: int) -> Float64:
+    width = response.max(initial=0) + 1
+    distinct = np.unique(group * width + response) // width
+    num_distinct = np.bincount(distinct, minlength=num_groups)
+    repeats: Float64 = 1 - num_distinct / np.maximum(1, np.bincount(group, minlength=num_groups))
+    return repeats

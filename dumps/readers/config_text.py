@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 
 from align.core.errors import ConfigError
@@ -40,9 +41,14 @@ def read_config_text(path: Path, progress: Progress) -> str:
 
 def yaml_head(glimpse: Glimpse) -> str:
     """Return the first 64 KiB of what may be a YAML file, "" where it cannot be one."""
-    if glimpse.size_bytes > MAX_BYTES or identify(glimpse.head) is not None:
+    return _yaml_text(glimpse.head) if glimpse.size_bytes <= MAX_BYTES else ""
+
+
+@lru_cache(maxsize=4)  # every YAML reader asks about the same file in turn
+def _yaml_text(head: bytes) -> str:
+    if identify(head) is not None:
         return ""
-    text = glimpse.head.decode("utf-8", "replace").removeprefix("\ufeff")
+    text = head.decode("utf-8", "replace").removeprefix("\ufeff")
     lines = [line for line in text.splitlines() if line.strip()]
     first = next((line for line in lines if not line.lstrip().startswith("#")), "")
     if not lines or not _YAML_LINE.match(first):

@@ -8,6 +8,7 @@ the machine it is read on (``oc.env``) or on a running Hydra is never resolved: 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,21 +19,26 @@ _REFERENCE = re.compile(r"\$\{(.*)", re.DOTALL)
 _OPEN = re.compile(r"\$\{")
 _NAME = re.compile(r"[\w.\[\]-]+")
 _FOREIGN = re.compile(r"\$\{\s*(?:oc\.env|env|hydra|now)\s*:")
+_DOLLAR = "\ue000"  # of Unicode's private use, so that no text holds it
 _MAX_TEXT = 65_536
 _MAX_LEAVES = 2_000  # that interpolations may add
 
 
-def resolve_leaves(leaves: Sequence[Leaf], plain: Any) -> tuple[list[Leaf], tuple[str, ...]]:
+def resolve_leaves(
+    leaves: Sequence[Leaf], plain: Any, *, is_cut: bool = False
+) -> tuple[list[Leaf], tuple[str, ...]]:
     """Return the leaves with their interpolations resolved, and notes on those that are not.
 
     Args:
         leaves: as `dumps.readers.yaml_leaves.parse_yaml` gives them.
         plain: the same values as nested dicts and lists.
+        is_cut: whether values are missing, to which ``${oc.select:key,default}`` may refer: then
+            nothing is resolved.
     """
     pending = [leaf for leaf in leaves if _is_open(leaf.value)]
     if not pending:
         return list(leaves), ()
-    resolved = _resolve_in_rounds(plain, pending)
+    resolved = {} if is_cut else _resolve_in_rounds(plain, pending)
     result = [new for leaf in leaves for new in _replaced(leaf, resolved)]
     unresolved = [leaf for leaf in result if _is_open(leaf.value)]
     if not unresolved:
@@ -60,7 +66,12 @@ def _names(leaf: Leaf) -> frozenset[str]:
 
 
 def _resolve_in_rounds(plain: Any, pending: Sequence[Leaf]) -> dict[Path, Any]:
-    config = _create(plain)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # oc.deprecated warns the run's user, not ours
+        return _resolve_all(_create(plain), pending)
+
+
+def _resolve_all(config: Any | None, pending: Sequence[Leaf]) -> dict[Path, Any]:
     resolved: dict[Path, Any] = {}
     num_leaves = 0
     waiting = [(leaf, _names(leaf)) for leaf in pending]
@@ -89,7 +100,7 @@ def _create(plain: Any) -> Any | None:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    for data in (_escaped(plain, _FOREIGN), _escaped(plain, _OPEN)):
+    for data in (_hidden(plain, _FOREIGN), _hidden(plain, _OPEN)):
         try:
             return OmegaConf.create(data)
         except (OmegaConfBaseException, ValueError, RecursionError):
@@ -97,15 +108,23 @@ def _create(plain: Any) -> Any | None:
     return None
 
 
-def _escaped(plain: Any, pattern: re.Pattern[str]) -> Any:
-    """Make literal text of the strings that ``pattern`` finds something in."""
+def _hidden(plain: Any, pattern: re.Pattern[str]) -> Any:
+    """Hide from OmegaConf the dollar signs of strings that ``pattern`` finds something in."""
     if isinstance(plain, dict):
-        return {key: _escaped(value, pattern) for key, value in plain.items()}
+        return {key: _hidden(value, pattern) for key, value in plain.items()}
     if isinstance(plain, list):
-        return [_escaped(value, pattern) for value in plain]
+        return [_hidden(value, pattern) for value in plain]
     if isinstance(plain, str) and pattern.search(plain):
-        return plain.replace("${", "\\${")
+        return plain.replace("$", _DOLLAR)
     return plain
+
+
+def _shown(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {key: _shown(value) for key, value in plain.items()}
+    if isinstance(plain, list):
+        return [_shown(value) for value in plain]
+    return plain.replace(_DOLLAR, "$") if isinstance(plain, str) else plain
 
 
 def _resolve(config: Any, leaf: Leaf) -> Iterator[Any]:
@@ -120,13 +139,14 @@ def _resolve(config: Any, leaf: Leaf) -> Iterator[Any]:
         value = parent[leaf.path[-1]]
         if OmegaConf.is_config(value):
             value = OmegaConf.to_container(value, resolve=True)
+        value = _shown(value)
     except (OmegaConfBaseException, ValueError, TypeError, KeyError, RecursionError):
-        parent[leaf.path[-1]] = _escaped(_plain(leaf.value), _OPEN)
+        parent[leaf.path[-1]] = _hidden(_plain(leaf.value), _OPEN)
         return
-    if isinstance(value, str) and len(value) > _MAX_TEXT:
-        parent[leaf.path[-1]] = _escaped(leaf.value, _OPEN)
+    if isinstance(value, str) and ("${" in value or len(value) > _MAX_TEXT):
+        parent[leaf.path[-1]] = _hidden(leaf.value, _OPEN)
         return
-    parent[leaf.path[-1]] = _escaped(value, _OPEN)
+    parent[leaf.path[-1]] = _hidden(value, _OPEN)
     yield value
 
 

@@ -1,7 +1,7 @@
 """The command that starts a run: a shell script, or the line that ``set -x`` printed of it.
 
-Only what is certain is taken: a variable the script itself sets to plain text is filled in, any
-other stays as written and is named.
+Only what is certain is taken: a variable the script itself sets to plain text is filled in. A value
+that only the shell or the composed configuration knows is left out and named.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ _ASSIGNMENT = re.compile(
     r"""\s*(?:export )?([A-Za-z_]\w*)=("[^"$`]*"|'[^']*'|[^\s"'$`();&|]*)\s*(?:#.*)?"""
 )
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)")
-_SHELL = re.compile(r"\$[({@*#\d]|`|\$[A-Za-z_]")
 _MAX_LINES = 5_000  # a script is not longer, and a log traces its command at the start
 
 
@@ -71,9 +70,10 @@ def read_launch_command(path: Path, progress: Progress) -> RawConfig:
             continue
         if override.deletes:
             notes.append(f"line {word.line} deletes {override.key}")
-        leaves += [Leaf(p, value, word.line, word.shown) for p, value in override.leaves]
-        if _SHELL.search(_without_interpolations(text)):
-            notes.append(f"line {word.line}: only the shell knows the value of {override.key}")
+        elif "$" in text or "`" in text:
+            notes.append(f"line {word.line}: the value of {override.key} is not known from here")
+        else:
+            leaves += [Leaf(p, value, word.line, word.shown) for p, value in override.leaves]
     if not leaves:
         raise ConfigError(
             where=str(path),
@@ -127,11 +127,6 @@ def _words(lines: list[tuple[int, str]]) -> Iterator[_Word]:
 
 def _filled(text: str, variables: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda m: variables.get(m[1] or m[2], m[0]), text)
-
-
-def _without_interpolations(text: str) -> str:
-    """Drop ``${a.b}`` and ``${oc.…:…}``: they are OmegaConf's, not the shell's."""
-    return re.sub(r"\$\{[\w]*[.:][^}]*\}", "", text)
 
 
 READER = Reader(FORMAT, ArtifactKind.CONFIG, _sniff, read_launch_command, priority=-10)

@@ -131,7 +131,8 @@ def _values(
     document: YamlDocument, path: Path, group: str = ""
 ) -> tuple[dict[str, ConfigValue], list[str]]:
     """Return the values under their keys in the composed configuration, and notes."""
-    leaves, unresolved = resolve_leaves(document.leaves, document.plain)
+    is_cut = document.num_unread_lines > 0
+    leaves, unresolved = resolve_leaves(document.leaves, document.plain, is_cut=is_cut)
     placed = [
         Leaf((group, *leaf.path) if group else leaf.path, leaf.value, leaf.line, leaf.text)
         for leaf in leaves

@@ -6,7 +6,7 @@ YAML has no closing bracket: the block ends where its process writes something e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,8 +42,8 @@ def read_printed_yaml(path: Path, progress: Progress) -> RawConfig:
     Raises:
         ConfigError: No such block with an ``actor_rollout_ref`` section.
     """
-    for rows in reversed(list(_blocks(path, progress))):
-        config = _read_block(path, rows)
+    for rows, ends_file in reversed(list(_blocks(path, progress))):
+        config = _read_block(path, rows, ends_file=ends_file)
         if config is not None and config.framework == "verl":
             return config
     raise ConfigError(
@@ -53,37 +53,35 @@ def read_printed_yaml(path: Path, progress: Progress) -> RawConfig:
     )
 
 
-def _blocks(path: Path, progress: Progress) -> Iterator[list[Row]]:
+def _blocks(path: Path, progress: Progress) -> Iterator[tuple[list[Row], bool]]:
+    """Yield the rows of each block, and whether nothing of its process follows in the file."""
     rows = Rows(path, _START, progress)
     while (start := rows.find_start()) is not None:
         found = _SECTION.search(start.text)
         begin = found.start() if found else 0
         margin = Margin.before(start.text, begin)
-        following = margin.own(rows.following(stops_at_start=False))
-        yield [replace(start, text=start.text[begin:]), *_yaml_rows(following)]
+        taken = [replace(start, text=start.text[begin:])]
+        num_foreign = 0
+        for row in margin.own(rows.following(stops_at_start=False)):
+            if row is not None and _YAML.match(row.text):
+                taken.append(row)
+                num_foreign = 0
+            elif row is not None and not row.is_last:
+                num_foreign += 1
+                if num_foreign > _MAX_FOREIGN:
+                    break
+        yield taken, num_foreign == 0
 
 
-def _yaml_rows(rows: Iterable[Row | None]) -> Iterator[Row]:
-    num_foreign = 0
-    for row in rows:
-        if row is not None and _YAML.match(row.text):
-            yield row
-            num_foreign = 0
-        elif row is not None:
-            num_foreign += 1
-            if num_foreign > _MAX_FOREIGN:
-                return
-
-
-def _read_block(path: Path, rows: list[Row]) -> RawConfig | None:
+def _read_block(path: Path, rows: list[Row], *, ends_file: bool) -> RawConfig | None:
     try:
         document = parse_yaml("\n".join(row.text for row in rows), where=str(path))
     except ConfigError:
         return None
-    leaves, notes = resolve_leaves(document.leaves, document.plain)
-    is_cut = bool(document.num_unread_lines) or rows[-1].is_last
-    if is_cut and not document.num_unread_lines:
-        leaves = leaves[:-1]  # the file ends in it
+    is_cut = ends_file or document.num_unread_lines > 0
+    leaves, notes = resolve_leaves(document.leaves, document.plain, is_cut=is_cut)
+    if ends_file and not document.num_unread_lines:
+        leaves = leaves[:-1]  # its value may not have been written to its end
     placed = [Leaf(x.path, x.value, rows[x.line - 1].number, x.text) for x in leaves]
     values = config_values(placed, source=str(path), kind=ProvenanceKind.PRINTED)
     return RawConfig(

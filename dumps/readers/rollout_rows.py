@@ -199,7 +199,7 @@ def _steps(rows: Sequence[dict[str, Any]], key: str | None) -> npt.NDArray[np.in
 def _step(value: object) -> int:
     if type(value) is float and value.is_integer():
         value = int(value)
-    return value if type(value) is int and 0 <= value < 2**62 else -1
+    return value if type(value) is int and 0 <= value < 2**31 else -1
 
 
 def _extras(rows: Sequence[dict[str, Any]], spelling: Spelling) -> dict[str, list[Scalar]]:

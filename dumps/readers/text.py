@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from align.core.errors import DumpError
@@ -73,6 +74,7 @@ _REMEDIES = {
 }
 
 
+@lru_cache(maxsize=4)  # discovery lets every reader look at one file
 def identify(head: bytes) -> str | None:
     """Name what a file's first bytes are, None for text.
 

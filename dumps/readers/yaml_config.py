@@ -65,7 +65,8 @@ def read_yaml_config(path: Path, progress: Progress) -> RawConfig:
             problem="is a list, not a mapping of keys to values",
             fix="give the YAML file the run was started with",
         )
-    leaves, notes = resolve_leaves(document.leaves, document.plain)
+    is_cut = document.num_unread_lines > 0
+    leaves, notes = resolve_leaves(document.leaves, document.plain, is_cut=is_cut)
     values = config_values(leaves, source=str(path), kind=ProvenanceKind.FILE)
     notes = (*document.notes, *notes)
     if any(key == "defaults" or key.startswith("defaults[") for key in values):
@@ -75,7 +76,7 @@ def read_yaml_config(path: Path, progress: Progress) -> RawConfig:
         format="yaml_config",
         framework=framework_of(values),
         values=values,
-        truncated_at=dotted(leaves[-1].path) if document.num_unread_lines else None,
+        truncated_at=dotted(leaves[-1].path) if is_cut else None,
         num_unread_lines=document.num_unread_lines,
         notes=notes,
     )
@@ -100,6 +101,8 @@ def read_hydra_overrides(path: Path, progress: Progress) -> RawConfig:
             num_unread += 1
         elif override.deletes:
             notes.append(f"line {item.line} deletes {override.key}")
+        elif "${" in str(item.value):
+            notes.append(f"line {item.line} sets {override.key} to what another key holds")
         else:
             leaves += [Leaf(p, value, item.line, item.text) for p, value in override.leaves]
     if not leaves and num_unread:

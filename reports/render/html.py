@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 from align.core.document import SCHEMA_VERSION, from_document
 from align.core.text import Text
 from reports import labels
-from reports.cells import show, show_short, visible
+from reports.cells import show, show_in, show_short, visible
 from reports.render.view import MAX_ROWS, Section, sections_of
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
@@ -66,7 +66,8 @@ def _environment(lang: str) -> jinja2.Environment:
         if len(parts) % 2 == 0:  # one backtick has no partner: they are no quotes
             return escape("`".join(parts))
         return Markup("").join(
-            Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts)
+            Markup("<code>{}</code>").format(part) if i % 2 else part
+            for i, part in enumerate(parts)
         )
 
     script = _asset("report.js")
@@ -78,6 +79,7 @@ def _environment(lang: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
     def fill(text: Text, **values: object) -> str:
         return text.in_language(lang).format(**values)
 
@@ -86,6 +88,7 @@ def _environment(lang: str) -> jinja2.Environment:
         labels=labels,
         words=labels.WORDS,
         show=show,
+        show_in=show_in,
         show_short=show_short,
         max_rows=MAX_ROWS,
         html_lang=HTML_LANG[lang],

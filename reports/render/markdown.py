@@ -14,7 +14,7 @@ import jinja2
 from align.core.document import from_document
 from align.core.text import Text
 from reports import labels
-from reports.cells import show, show_short, visible
+from reports.cells import show, show_in, show_short, visible
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
 MAX_ROWS = 30
@@ -87,6 +87,11 @@ def _environment(lang: str) -> jinja2.Environment:
         fill=lambda text, **values: plain(text).format(**values),
     )
     environment.globals.update(
-        labels=labels, words=labels.WORDS, show=show, show_short=show_short, max_rows=MAX_ROWS
+        labels=labels,
+        words=labels.WORDS,
+        show=show,
+        show_in=show_in,
+        show_short=show_short,
+        max_rows=MAX_ROWS,
     )
     return environment

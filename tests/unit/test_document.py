@@ -146,7 +146,9 @@ def test_the_schema_is_itself_valid_and_of_this_version() -> None:
     assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION
 
 
-@pytest.mark.parametrize("report", [awkward_report(), long_report(20, 5, 4)], ids=["awkward", "long"])
+@pytest.mark.parametrize(
+    "report", [awkward_report(), long_report(20, 5, 4)], ids=["awkward", "long"]
+)
 def test_the_examples_keep_to_the_schema_and_are_stable(report: Report) -> None:
     document = _through_text(report)
     Draft202012Validator(SCHEMA).validate(document)
@@ -161,7 +163,8 @@ def test_floats_that_json_lacks_come_back_as_floats(value: float, written: objec
     curve = Curve((1,), (value,), (value,))
     pair = CurvePair("m", curve, curve, 1, Text("", ""))
     report = dataclasses.replace(
-        awkward_report(), rungs=(RungResult(Rung.CURVES, RungStatus.ALIGNED, Text("", ""), curves=(pair,)),)
+        awkward_report(),
+        rungs=(RungResult(Rung.CURVES, RungStatus.ALIGNED, Text("", ""), curves=(pair,)),),
     )
     document = _through_text(report)
     assert document["rungs"][0]["curves"][0]["reference"]["values"] == [written]
@@ -182,7 +185,7 @@ def test_another_schema_version_is_named(version: object) -> None:
 def test_a_damaged_document_is_drawn_or_refused_never_a_traceback(data: st.DataObject) -> None:
     document = copy.deepcopy(SMALL)
     place, key = data.draw(st.sampled_from(list(_places(document))))
-    damage = data.draw(st.sampled_from(["drop", None, 7, -0.5, "x", "", [], {}, [1], True]))
+    damage: Any = data.draw(st.sampled_from(["drop", None, 7, -0.5, "x", "", [], {}, [1], True]))
     if damage == "drop":
         del place[key]
     else:

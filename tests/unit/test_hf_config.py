@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from align.core.config_value import ProvenanceKind, RawConfig
 from align.core.errors import AlignError, ConfigError
 from dumps.readers.hf_config import READERS
 from dumps.readers.reader import Glimpse, no_progress
-from hypothesis import given
-from hypothesis import strategies as st
 
 MODEL, GENERATION = READERS
 

@@ -1,4 +1,4 @@
-"""MindSpeed-RL's main files bring their model files along, each value with its own file and line."""
+"""MindSpeed-RL's main files bring their model files along; each value keeps its file and line."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
 from align.core.config_value import RawConfig
 from align.core.errors import AlignError, ConfigError
 from align.core.run import ArtifactKind
 from dumps.readers.mindspeed_rl_yaml import READERS, read_main, read_model
 from dumps.readers.reader import Glimpse, no_progress
 from dumps.readers.yaml_config import READERS as YAML_READERS
-from hypothesis import given
-from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 MAIN, MODEL, DATASET = READERS
 

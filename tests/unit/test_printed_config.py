@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from align.core.config_value import ProvenanceKind, RawConfig
 from align.core.errors import AlignError, ConfigError
 from dumps.readers.printed_config import READER, read_printed_config
 from dumps.readers.reader import Glimpse, no_progress
-from hypothesis import given
-from hypothesis import strategies as st
 
 CONFIG: dict[str, Any] = {
     "actor_rollout_ref": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from align.core.errors import AlignError, ConfigError
 from dumps.readers.printed_yaml import READER, read_printed_yaml
 from dumps.readers.reader import Glimpse, no_progress
@@ -64,7 +65,9 @@ def test_a_cut_block_gives_a_part_of_the_truth(tmp_path: Path) -> None:
             config = read_printed_yaml(path, no_progress)
         except AlignError:
             continue
-        found = {key: value.value for key, value in config.values.items()}
+        # Of a cut text no interpolation is resolved: what it refers to may be missing.
+        whole = {key: value.value for key, value in config.values.items()}
+        found = {key: value for key, value in whole.items() if "${" not in str(value)}
         assert found.items() <= EXPECTED.items()
 
 

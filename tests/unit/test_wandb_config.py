@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
 from align.core.config_value import ProvenanceKind
 from align.core.errors import AlignError
 from dumps.readers.reader import Glimpse, no_progress
 from dumps.readers.wandb_config import READER, read_wandb_config
-from hypothesis import given
-from hypothesis import strategies as st
 
 TEXT = """_wandb:
     value:

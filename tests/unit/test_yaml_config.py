@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
 from align.core.config_value import ProvenanceKind, RawConfig
 from align.core.errors import AlignError, ConfigError
 from align.core.run import ArtifactKind
@@ -16,9 +21,6 @@ from dumps.readers.hydra_bookkeeping import READER as BOOKKEEPING
 from dumps.readers.hydra_override import parse_override
 from dumps.readers.reader import Glimpse, no_progress
 from dumps.readers.yaml_config import READERS, read_hydra_overrides, read_yaml_config
-from hypothesis import given
-from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 CONFIG, OVERRIDES = READERS
 
@@ -142,7 +144,8 @@ def test_python_tags_are_not_run(tmp_path: Path) -> None:
     [
         "a: &a [x, x, x, x, x, x, x, x, x]\n"
         + "".join(
-            f"{c}: &{c} [{', '.join([f'*{p}'] * 9)}]\n" for p, c in zip("abcdefgh", "bcdefghi")
+            f"{c}: &{c} [{', '.join([f'*{p}'] * 9)}]\n"
+            for p, c in zip("abcdefgh", "bcdefghi", strict=True)
         ),
         "a: &a {k: 1}\n"
         + "".join(
@@ -339,10 +342,10 @@ def test_override_values_are_hydras(text: str, expected: dict[str, Any]) -> None
 
 def test_deleted_keys_and_lines_that_are_no_override_are_told(tmp_path: Path) -> None:
     path = tmp_path / "overrides"
-    path.write_text("- a.b=1\n- ~c.d\n- nonsense\n")
+    path.write_text("- a.b=1\n- ~c.d\n- nonsense\n- e=${a.b}\n")
     config = read_hydra_overrides(path, no_progress)
     assert values_of(config) == {"a.b": 1}
-    assert config.notes == ("line 2 deletes c.d",)
+    assert config.notes == ("line 2 deletes c.d", "line 4 sets e to what another key holds")
     assert config.num_unread_lines == 1
 
 
@@ -374,3 +377,51 @@ def test_a_large_configuration_reads_fast(reference_runs: Path) -> None:
     start = time.perf_counter()
     read_yaml_config(path, no_progress)
     assert time.perf_counter() - start < 2  # 0.1 s alone; loose, because cores are shared
+
+
+_TEXTS = st.sampled_from(
+    [
+        "t",
+        "${a}",
+        "${b.c}",
+        "${.a}",
+        "${..b}",
+        "x${a}y",
+        "${a[0]}",
+        "${${a}}",
+        "${c.a}-${c.b}",
+        "\\${a}",
+        "${oc.select:a.b,3}",
+        "${oc.select:${c},1}",
+        '${oc.decode:"[1,2]"}',
+        "${",
+        "${}",
+        "${a.}",
+    ]
+)
+_NESTED = st.recursive(
+    st.integers() | st.none() | _TEXTS,
+    lambda children: (
+        st.lists(children, max_size=3)
+        | st.dictionaries(st.sampled_from("abc"), children, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.fixed_dictionaries({"a": _NESTED, "b": _NESTED, "c": _NESTED}))
+def test_interpolations_are_omegaconfs_or_stay_as_written(
+    tmp_path_factory: pytest.TempPathFactory, nested: dict[str, Any]
+) -> None:
+    path = tmp_path_factory.mktemp("nested") / "x.yaml"
+    path.write_text(yaml.safe_dump(nested))
+    found = values_of(read_yaml_config(path, no_progress))
+    try:
+        expected = by_omegaconf(path)
+    except (OmegaConfBaseException, ValueError):
+        return
+    unresolved = [key for key, value in found.items() if "${" in str(value)]
+    for key, value in found.items():
+        # Text made of a whole mapping is nobody's configuration; all else must be equal.
+        if key not in unresolved and "{" not in str(value):
+            assert expected[key] == value, key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from align.config.case import Case, Example, Ruling
-from align.core.config_value import ConfigLeaf
+from align.core.config_value import ConfigLeaf, EffectiveConfig
 from align.core.finding import Severity, Strength
 from align.core.text import Text
 
@@ -17,11 +17,12 @@ _CONSTANT: dict[str, ConfigLeaf] = {
 
 def rule(case: Case) -> Ruling | None:
     """Call it harmless where the learning rate is constant without warmup on both sides."""
-    if case.both("actor.lr_schedule", "constant") and case.both("derived.warmup_steps", 0):
+    if all(map(_independent_of_length, (case.reference_config, case.candidate_config))):
         return Ruling(
             Text(
-                "The learning rate is constant without warmup on both sides, so no step changes.",
-                "两侧学习率恒定且无预热，因此任何一步都不受影响。",
+                "The learning rate is constant and its warmup does not depend on the length of "
+                "training on either side, so no step changes.",
+                "两侧学习率恒定，预热也不依赖训练长度，因此任何一步都不受影响。",
             ),
             Severity.INFO,
             Strength.NONE,
@@ -46,9 +47,24 @@ def rule(case: Case) -> Ruling | None:
     return None
 
 
+def _independent_of_length(config: EffectiveConfig) -> bool:
+    """Tell whether the learning rate of a step does not depend on how long training is."""
+    schedule, fraction = (
+        config.values.get(name) for name in ("actor.lr_schedule", "actor.lr_warmup_fraction")
+    )
+    constant = schedule is not None and schedule.value == "constant"
+    in_steps = "actor.lr_warmup_steps" in config.values
+    return constant and (in_steps or (fraction is not None and fraction.value == 0))
+
+
 FIRES = (
     Example("trainer.total_steps", (2, 3), both=_CONSTANT),
     Example("actor.min_lr", (0.0, 1e-7), both=_CONSTANT),
+    Example(
+        "trainer.total_steps",
+        (100, 200),
+        both={"actor.lr_schedule": "constant", "actor.lr_warmup_steps": 10},
+    ),
     Example("trainer.total_epochs", (1, 3), both={"trainer.total_steps": 100}),
     Example("trainer.total_steps", (100, None), both={"actor.lr_schedule": "cosine"}),
 )

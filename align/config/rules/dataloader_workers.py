@@ -46,6 +46,7 @@ def rule(case: Case) -> Ruling | None:
         Severity.ERROR if case.frameworks[0] == case.frameworks[1] else Severity.WARNING,
         Strength.SEMANTIC,
         Rung.DATA,
+        by_version=True,
     )
 
 

@@ -11,7 +11,7 @@ FIELDS = ("data.length_filter",)
 
 def rule(case: Case) -> Ruling | None:
     """Call it minor where both filter and only prompts of exactly the limit are treated apart."""
-    if "none" in (case.reference.value, case.candidate.value):
+    if "no filter" in (case.reference.value, case.candidate.value):
         return None
     return Ruling(
         Text(
@@ -25,4 +25,4 @@ def rule(case: Case) -> Ruling | None:
 FIRES = (
     Example("data.length_filter", ("length <= max_prompt_length", "length < max_prompt_length")),
 )
-SILENT = (Example("data.length_filter", ("none", "length < max_prompt_length")),)
+SILENT = (Example("data.length_filter", ("no filter", "length < max_prompt_length")),)

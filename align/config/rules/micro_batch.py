@@ -39,6 +39,7 @@ def rule(case: Case) -> Ruling | None:
             ),
             Severity.WARNING,
             Strength.SEMANTIC,
+            by_version=True,
         )
     if None in local:
         return Ruling(
@@ -55,6 +56,7 @@ def rule(case: Case) -> Ruling | None:
         ),
         Severity.INFO,
         Strength.NUMERIC,
+        by_version=True,
     )
 
 

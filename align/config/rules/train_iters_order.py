@@ -15,8 +15,8 @@ FIELDS = ("trainer.total_steps",)
 
 
 def rule(case: Case) -> Ruling | None:
-    """Warn where both runs are MindSpeed-RL's: the number of rows decides."""
-    if case.frameworks != ("mindspeed_rl", "mindspeed_rl"):
+    """Warn where both runs are MindSpeed-RL's and shuffle: the number of rows decides."""
+    if case.both("data.shuffle", False) or case.frameworks != ("mindspeed_rl", "mindspeed_rl"):
         return None
     return Ruling(
         Text(

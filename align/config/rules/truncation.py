@@ -12,7 +12,7 @@ FIELDS = ("data.truncation",)
 def rule(case: Case) -> Ruling | None:
     """Call it harmless where overlong prompts are filtered out on both sides."""
     filters = case.values("data.length_filter")
-    if None in filters or "none" in filters:
+    if None in filters or "no filter" in filters:
         return None
     return Ruling(
         Text(
@@ -31,4 +31,4 @@ FIRES = (
         both={"data.length_filter": "length <= max_prompt_length"},
     ),
 )
-SILENT = (Example("data.truncation", ("error", "left"), both={"data.length_filter": "none"}),)
+SILENT = (Example("data.truncation", ("error", "left"), both={"data.length_filter": "no filter"}),)

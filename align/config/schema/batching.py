@@ -60,6 +60,7 @@ FIELDS: tuple[Field, ...] = (
         severity=Severity.INFO,
         strength=Strength.NUMERIC,
         why=_BATCHING,
+        follows=("actor.dynamic_batch",),
     ),
     Field(
         "actor.dynamic_batch",

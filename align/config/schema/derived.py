@@ -31,7 +31,7 @@ FIELDS: tuple[Field, ...] = (
         why=Text(
             "The learning rate takes another course over the steps.", "学习率随步数的变化不同。"
         ),
-        follows=("actor.lr_warmup_steps", "actor.lr_warmup_fraction", "trainer.total_steps"),
+        follows=("actor.lr_warmup_steps", "actor.lr_warmup_fraction"),
     ),
     _derived(
         "sequences_per_optimizer_step",

@@ -36,7 +36,8 @@ class Field:
         strength: size of effect of a difference.
         signature: metric patterns a difference explains at any size.
         why: what a difference does, as a sentence; a general one where None.
-        only_if: name of a flag; a difference has no effect while that is off on both sides.
+        only_if: name of a flag; a difference has no effect while that is off on both sides, and
+            is reported with the flag where that differs.
         follows: fields this one is often set from; where one of them differs too, the difference
             is reported there.
         between_frameworks: whether values of two frameworks can be compared at all.

@@ -194,6 +194,7 @@ FIELDS: tuple[Field, ...] = (
         Text("setting of LoRA", "LoRA 设置"),
         ValueKind.ANY,
         only_if="model.lora_rank",
+        between_frameworks=False,
         why=Text("Other parameters are trained.", "训练的参数不同。"),
     ),
     Field(
@@ -202,5 +203,6 @@ FIELDS: tuple[Field, ...] = (
         Text("setting of multi-token prediction", "多 token 预测设置"),
         ValueKind.ANY,
         only_if="model.mtp.enable",
+        between_frameworks=False,
     ),
 )

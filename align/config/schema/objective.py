@@ -241,6 +241,7 @@ FIELDS: tuple[Field, ...] = (
         Text("a critic is trained", "训练价值网络"),
         ValueKind.FLAG,
         why=_ADVANTAGE,
+        follows=("advantage.estimator",),
     ),
     Field(
         "critic.lr",
@@ -258,6 +259,22 @@ FIELDS: tuple[Field, ...] = (
         "critic.warmup_steps",
         Rung.OPTIMIZER,
         Text("steps in which only the critic is trained", "仅训练价值网络的步数"),
+        only_if=_CRITIC,
+    ),
+    Field(
+        "critic.strategy",
+        Rung.ADVANTAGE,
+        Text("training engine of the critic", "价值网络的训练引擎"),
+        ValueKind.NAME,
+        severity=Severity.INFO,
+        strength=Strength.NUMERIC,
+        only_if=_CRITIC,
+    ),
+    Field(
+        "critic.optimizer",
+        Rung.OPTIMIZER,
+        Text("optimizer of the critic", "价值网络的优化器"),
+        ValueKind.NAME,
         only_if=_CRITIC,
     ),
     Field(

@@ -1,0 +1,62 @@
+"""One rung's result as text for a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+
+from align.core.figure import Table
+from align.core.finding import Evidence, Finding, Scalar
+from align.core.rung import RungResult
+
+
+def as_text(result: RungResult, lang: str, *, show_all: bool = False) -> str:
+    """Return summary, findings with their evidence and what is missing; tables on request."""
+    lines = [f"{result.status.value}: {result.summary.in_language(lang)}"]
+    for finding in result.findings:
+        lines += ["", *_finding(finding, lang)]
+    for missing in result.missing:
+        artifact, how = missing.artifact.in_language(lang), missing.how_to_record.in_language(lang)
+        lines += ["", f"{missing.side}: {artifact}: {how}"]
+    for table in result.tables if show_all else ():
+        lines += ["", *_table(table, lang)]
+    return "\n".join(lines)
+
+
+def _finding(finding: Finding, lang: str) -> Iterator[str]:
+    yield f"[{finding.severity.value}] {finding.id}: {finding.title.in_language(lang)}"
+    for evidence in finding.evidence:
+        yield f"  {evidence.side.value}: {_place(evidence)}"
+    yield f"  {finding.why.in_language(lang)}"
+    yield f"  -> {finding.fix.in_language(lang)}"
+
+
+def _place(evidence: Evidence) -> str:
+    where = f"{evidence.source}:{evidence.line}" if evidence.line else evidence.source
+    shown = evidence.text or " ".join([evidence.key or "", *map(_cell, evidence.values)])
+    return f"{where}: {shown.strip()}" if shown.strip() else where
+
+
+def _table(table: Table, lang: str) -> Iterator[str]:
+    """Align the columns; the last one is free text."""
+    heads = [column.title.in_language(lang) for column in table.columns]
+    rows = [heads, *([_cell(value) for value in row] for row in table.rows)]
+    widths = [max(_width(row[i]) for row in rows) for i in range(len(heads))]
+    yield f"{table.title.in_language(lang)}:"
+    for row in rows:
+        cells = []
+        for cell, width, column in zip(row, widths, table.columns, strict=True):
+            blanks = " " * (width - _width(cell))
+            cells.append(blanks + cell if column.numeric else cell + blanks)
+        yield f"  {'  '.join(cells)}".rstrip()
+
+
+def _cell(value: Scalar) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _width(text: str) -> int:
+    """Return how many terminal columns a text takes: Chinese characters take two."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
