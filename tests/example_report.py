@@ -236,7 +236,7 @@ def _awkward_table() -> Table:
         columns=(
             Column("key", Text("Key", "键")),
             Column("reference", Text("Reference", "参考"), numeric=True),
-            Column("candidate", Text("Candidate", "待测"), numeric=True),
+            Column("candidate", Text("Candidate", "被测"), numeric=True),
         ),
         rows=(
             ("lr", 1e-6, "1e-06"),
@@ -255,7 +255,7 @@ def _config_table(num_rows: int) -> Table:
         columns=(
             Column("key", Text("Key", "键")),
             Column("reference", Text("Reference", "参考"), numeric=True),
-            Column("candidate", Text("Candidate", "待测"), numeric=True),
+            Column("candidate", Text("Candidate", "被测"), numeric=True),
             Column("source", Text("Where from", "来源")),
         ),
         rows=tuple(

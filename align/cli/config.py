@@ -1,16 +1,10 @@
-"""``align config``: what two configurations really do."""
+"""``align config``: what the two configurations really do."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from align.cli.options import exit_code, fail_on_option, json_option, lang_option
-from align.cli.progress import progress_bar
-from align.cli.sides import find_run, load, sides, size_bytes
-from align.core.errors import ExitCode
-from align.core.rung import RungStatus
+from align.cli.rung_diff import diff_command
 
 
 @click.group()
@@ -18,44 +12,9 @@ def command() -> None:
     """Compare what the two configurations really do."""
 
 
-@command.command()
-@sides()
-@click.option("--all", "show_all", is_flag=True, help="List equal values too.")
-@lang_option
-@fail_on_option
-@json_option
-@click.pass_context
-def diff(
-    ctx: click.Context,
-    reference: Path,
-    candidate: Path,
-    reference_files: tuple[Path, ...],
-    candidate_files: tuple[Path, ...],
-    show_all: bool,
-    lang: str,
-    fail_on: str,
-    as_json: bool,
-) -> None:
-    """Compare effective values, worst difference first: defaults and units are resolved."""
-    from align.cli.config_view import as_text
-    from align.config.rung import compare
-    from align.core.document import to_document
-    from align.core.report import Report
-    from align.ladder import judge, summarise
-    from reports.render.json import render
-
-    runs = find_run(reference, reference_files), find_run(candidate, candidate_files)
-    with progress_bar(sum(map(size_bytes, runs))) as bar:
-        ours, theirs = (load(run, bar.advance) for run in runs)
-        result = compare(ours, theirs)
-    if as_json:
-        report = Report(summarise(ours), summarise(theirs), judge([result]), (result,))
-        document = to_document(report)
-        click.echo(render(document), nl=False)
-    else:
-        click.echo(as_text(result, lang, show_all=show_all))
-    for problem in (*ours.problems, *theirs.problems):
-        click.echo(f"align: {problem}", err=True)
-    if result.status is RungStatus.MISSING:
-        ctx.exit(ExitCode.NOT_COMPARABLE)
-    ctx.exit(exit_code(result.findings, fail_on))
+command.add_command(
+    diff_command(
+        "align.config.rung",
+        "Compare effective values, worst difference first: defaults and units are resolved.",
+    )
+)

@@ -179,7 +179,7 @@ def _title(case: Case) -> Text:
     member = "" if case.field.name == case.name else f" {case.name.rpartition('.')[2]}"
     return Text(
         f"{meaning.en}{member}: {reference} in the reference, {candidate} in the candidate",
-        f"{meaning.zh}{member}：参考为 {reference}，待测为 {candidate}",
+        f"{meaning.zh}{member}：参考为 {reference}，被测为 {candidate}",
     )
 
 
@@ -206,24 +206,24 @@ def _fix(case: Case) -> Text:
     if case.field.kind in (ValueKind.PATH, ValueKind.MODEL_NAME):
         return Text(
             f"Check that {candidate.key} of the candidate names the same thing as the reference.",
-            f"请确认待测的 {candidate.key} 与参考指向相同的内容。",
+            f"请确认被测的 {candidate.key} 与参考指向相同的内容。",
         )
     direct = ", " not in candidate.key and candidate.provenance.kind is not ProvenanceKind.DERIVED
     if not direct:
         return Text(
             f"Change {candidate.key} of the candidate so that {case.name} becomes {target}.",
-            f"修改待测的 {candidate.key}，使 {case.name} 等于 {target}。",
+            f"修改被测的 {candidate.key}，使 {case.name} 等于 {target}。",
         )
     if candidate.provenance.kind is ProvenanceKind.DEFAULT:
         return Text(
             f"Write {candidate.key}: {target} in the candidate; it is not set, and "
             f"{_shown(case.candidate)} is the {candidate.provenance.source}.",
-            f"在待测配置中写明 {candidate.key}: {target}；该项未设置，"
+            f"在被测配置中写明 {candidate.key}: {target}；该项未设置，"
             f"{_shown(case.candidate)} 是默认值（{candidate.provenance.source}）。",
         )
     return Text(
         f"Set {candidate.key} of the candidate to {target}, or change the reference the same way.",
-        f"将待测的 {candidate.key} 设为 {target}，或相应修改参考。",
+        f"将被测的 {candidate.key} 设为 {target}，或相应修改参考。",
     )
 
 

@@ -14,7 +14,7 @@ from align.frameworks.config_table import config_tables
 
 _FIELD = Column("field", Text("field", "字段"))
 _REFERENCE = Column("reference", Text("reference", "参考"))
-_CANDIDATE = Column("candidate", Text("candidate", "待测"))
+_CANDIDATE = Column("candidate", Text("candidate", "被测"))
 _SIDE = Column("side", Text("side", "一侧"))
 _KEY = Column("key", Text("key", "键"))
 _VALUE = Column("value", Text("value", "值"))
@@ -36,7 +36,7 @@ def compared_table(diff: ConfigDiff) -> Table:
             _REFERENCE,
             _CANDIDATE,
             Column("reference_place", Text("reference: key and place", "参考：键与来源")),
-            Column("candidate_place", Text("candidate: key and place", "待测：键与来源")),
+            Column("candidate_place", Text("candidate: key and place", "被测：键与来源")),
         ),
         tuple(_compared_row(row) for row in sorted(diff.compared, key=_rank)),
     )

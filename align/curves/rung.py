@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from align.core.finding import Finding, Severity
 from align.core.metric import MetricLog
 from align.core.rung import Missing, Rung, RungResult, RungStatus
@@ -35,6 +37,12 @@ def compare_logs(reference: MetricLog, candidate: MetricLog) -> RungResult:
     """
     if not (reference.step_range and candidate.step_range):
         return _missing(reference, candidate)
+    # Overflow to infinity and NaN are values like others here; nothing is printed about them.
+    with np.errstate(all="ignore"):
+        return _compare(reference, candidate)
+
+
+def _compare(reference: MetricLog, candidate: MetricLog) -> RungResult:
     pairing = pair_logs(reference, candidate)
     if not pairing.metrics:
         return _no_common_step(reference, candidate, pairing)

@@ -8,6 +8,7 @@ from align.core.finding import Finding, Severity
 from align.core.rung import Rung
 from align.core.text import Text
 from align.curves.diverge import LARGE_FACTOR, Shift
+from align.curves.noise import FAMILY_ALPHA
 
 
 def shift_findings(shifts: Iterable[Shift], first_step: int) -> Iterator[Finding]:
@@ -58,10 +59,14 @@ def _shift_title(shift: Shift) -> Text:
 
 
 def _why(shift: Shift) -> Text:
-    chance = Text(
-        f"Chance alone gives such a mean with p = {shift.p:.1g}, allowing for autocorrelation and "
-        "for all metrics tested.",
-        f"考虑自相关与同时检验的全部指标后，偶然出现这种均值的概率为 p = {shift.p:.1g}。",
+    chance = (
+        _EVERY_STEP
+        if shift.p > FAMILY_ALPHA.value
+        else Text(
+            f"Chance alone gives such a mean with p = {shift.p:.1g}, allowing for autocorrelation "
+            "and for all metrics tested.",
+            f"考虑自相关与同时检验的全部指标后，偶然出现这种均值的概率为 p = {shift.p:.1g}。",
+        )
     )
     if shift.ratio is not None and shift.factor >= LARGE_FACTOR.value:
         low, high = f"{shift.ratio_low:.3g}", f"{shift.ratio_high:.3g}"
@@ -78,6 +83,12 @@ def _why(shift: Shift) -> Text:
         "too; a repeat of the reference would tell.",
         f"{chance.zh}两次正确的运行若舍入或采样不同也会这样逐渐分开；重复一次参考运行即可判断。",
     )
+
+
+_EVERY_STEP = Text(
+    "At 95 of 100 steps it is a factor of 1.4 away from 1 or more.",
+    "在 95 % 以上的步上，比值偏离 1 达 1.4 倍以上。",
+)
 
 
 def _scaling_hint(shift: Shift) -> Text:

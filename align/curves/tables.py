@@ -168,11 +168,10 @@ def _series_row(series: MetricSeries, side: str) -> tuple[Scalar, ...]:
 def _curve_pair(metric: PairedMetric, finding: Finding | None, shift: Shift | None) -> CurvePair:
     window = window_for(len(metric))
     if shift is not None:
+        means = f"{shift.reference:.4g} → {shift.candidate:.4g}"
         note = Text(
-            f"apart from step {shift.onset} on; mean of the last half {shift.reference:.4g} → "
-            f"{shift.candidate:.4g} (p = {shift.p:.1g}, all metrics allowed for)",
-            f"自第 {shift.onset} 步起分开；后半均值 {shift.reference:.4g} → {shift.candidate:.4g}"
-            f"（p = {shift.p:.1g}，已计入全部指标）",
+            f"apart from about step {shift.onset} on; mean of the last half {means}",
+            f"约自第 {shift.onset} 步起分开；后半均值 {means}",
         )
     elif finding is not None:
         note = finding.title

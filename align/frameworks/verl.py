@@ -25,6 +25,15 @@ METRIC_KEYS: dict[str, str] = {
     "perf/cpu_memory_used_gb": "actor/perf/cpu_memory_used_gb",
 }
 
+# Only the V1 trainer prints the key; it counts what is as long as the batch's longest, not what
+# reaches the limit.
+METRIC_VARIANTS = {
+    "training/off_policy/trajectory_spans/mean": {
+        f"{length}/clip_ratio": f"{length}/share_of_longest"
+        for length in ("prompt_length", "response_length", "response_length_non_aborted")
+    }
+}
+
 METRIC_SIGNS = (
     "timing_s/*",
     "timing_per_token*",

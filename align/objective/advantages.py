@@ -29,8 +29,8 @@ def grpo(
     """Give every token (score - mean of its group) / (std of its group + epsilon).
 
     Degenerate groups, as in verl: a group of one keeps its raw score (mean 0, std 1). A group of
-    equal scores gives 0 only where their float mean is exact: three scores of 0.1 in float32
-    have a mean one rounding off, and dividing by 1e-6 makes that 0.007. One NaN or infinite score
+    equal scores gives 0 only where their float mean is exact: three scores of 0.9 in float32
+    have a mean one rounding off, and dividing by 1e-6 makes that 0.056. One NaN or infinite score
     makes its whole group NaN, and no other.
 
     Args:

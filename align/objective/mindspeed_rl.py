@@ -7,7 +7,7 @@ estimators are the same functions. Read from its master of 2026-04.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -187,7 +187,8 @@ def dapo_loss(
         log_prob: float [batch, response_len], nats, with gradient.
         old_log_prob, advantages, response_mask, entropy: as for `grpo_loss`.
         token_level_loss: mean over tokens; otherwise the mean over rows of their token means,
-            NaN as soon as one row is empty.
+            NaN as soon as one row is empty. `actor/pg_clipfrac` is then 0 whatever is clipped,
+            because the losses are overwritten before they are compared.
 
     Source: MindSpeed-RL `DAPOActorLossFunc._compute_dapo_policy_loss`, and
     `PPOActorLossFunc._compute_ppo_policy_loss`.
@@ -199,6 +200,7 @@ def dapo_loss(
     else:
         sums = (tokens.losses * response_mask.to(log_prob.dtype)).sum(-1)
         surrogate = (sums / response_mask.sum(-1)).mean()
+        tokens = replace(tokens, clipped=torch.zeros_like(tokens.clipped))
     mean_entropy = _mean_entropy(entropy, response_mask, surrogate)
     loss = surrogate - entropy_coefficient * mean_entropy
     return _actor_loss(

@@ -74,6 +74,13 @@ def megatron_lr(
     Source: megatron-core 0.12.1 `OptimizerParamScheduler.get_lr`; MindSpeed-RL
     `base_training_engine.update` for the increment.
     """
+    if not 0 <= warmup_samples < decay_samples:
+        raise ObjectiveError(
+            where="megatron_lr",
+            key="lr_warmup_fraction",
+            problem=f"warmup of {warmup_samples} samples leaves none of {decay_samples} to decay",
+            fix="shorten the warmup",
+        )
     if warmup_samples and num_samples <= warmup_samples:
         return init_lr + (lr - init_lr) * num_samples / warmup_samples
     if style == "constant":
@@ -86,13 +93,6 @@ def megatron_lr(
 
 
 def _remaining(num_samples: int, style: str, warmup_samples: int, decay_samples: int) -> float:
-    if warmup_samples >= decay_samples:
-        raise ObjectiveError(
-            where="megatron_lr",
-            key="lr_warmup_fraction",
-            problem=f"warmup of {warmup_samples} samples leaves none of {decay_samples} to decay",
-            fix="shorten the warmup",
-        )
     progress = (num_samples - warmup_samples) / (decay_samples - warmup_samples)
     if style == "linear":
         return 1.0 - progress

@@ -38,7 +38,8 @@ def clipped_value_loss(
         response_mask: [batch, response_len].
         cliprange_value: greatest move from the old value, in units of reward.
 
-    Source: verl 0.9.1 `compute_value_loss`; MindSpeed-RL `_compute_value_loss` with token-mean.
+    Source: verl 0.9.1 `compute_value_loss`; MindSpeed-RL `_compute_value_loss` with token-mean,
+    where all masked is 0 instead of NaN.
     """
     near = torch.maximum(
         torch.minimum(predictions, values + cliprange_value), values - cliprange_value

@@ -1,5 +1,6 @@
-"""Names that no spelling decides, only the values of a run.
+"""Names that no spelling decides, only the values of a run, or what stands beside them.
 
+verl's V1 trainer measures ``clip_ratio`` against the batch's own maximum, V0 against the limit.
 MindSpeed-RL to 2.1.0 logs the reward after normalising it within its group, later versions the
 reward itself, both as ``grpo/score/*``; and it logs an entropy of 0 where it computes none. Its
 module says which metrics these are.
@@ -28,7 +29,18 @@ def settle_names(log: MetricLog) -> MetricLog:
     module = frameworks().get(log.framework or "")
     if module is None:
         return log
-    return _without_zeros(_with_normalised(log, module), module)
+    return _without_zeros(_with_normalised(_with_variants(log, module), module), module)
+
+
+def _with_variants(log: MetricLog, module: ModuleType) -> MetricLog:
+    """Rename the metrics that have another formula where a telling metric stands beside them."""
+    variants: Mapping[str, Mapping[str, str]] = getattr(module, "METRIC_VARIANTS", {})
+    spellings = {series.spelling for series in log.series}
+    for marker, names in variants.items():
+        if marker in spellings:
+            series = (replace(s, name=names.get(s.name, s.name)) for s in log.series)
+            log = replace(log, series=tuple(series))
+    return log
 
 
 def _with_normalised(log: MetricLog, module: ModuleType) -> MetricLog:

@@ -134,7 +134,7 @@ SCORED = {
     "uneven groups": ([1.0, 0.0, 1.0, 1.0, 0.0, 0.5], [0, 0, 1, 2, 2, 2]),
     "groups of one": ([0.3, -1.2, 2.0], [0, 1, 2]),
     "equal scores": ([1.0, 1.0, 0.0, 0.0], [0, 0, 1, 1]),
-    "equal scores with an inexact mean": ([0.1, 0.1, 0.1], [0, 0, 0]),
+    "equal scores with an inexact mean": ([0.9, 0.9, 0.9], [0, 0, 0]),
     "a NaN score": ([float("nan"), 1.0, 0.0, 1.0], [0, 0, 1, 1]),
     "an infinite score": ([float("inf"), 1.0, 0.0, 1.0], [0, 0, 1, 1]),
     "large scores": ([1e6, 1e6 + 1, -1e6, 3e6], [0, 0, 1, 1]),

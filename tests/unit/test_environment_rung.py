@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from align.core.rung import RungStatus
 from align.core.run import Run, RunManifest
+from align.core.rung import RungStatus
 from align.environment.known import release
 from align.environment.rung import compare
 from dumps.store.run_data import RunData
