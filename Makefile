@@ -4,13 +4,15 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast lint bench setup clean
+.PHONY: help demo test test-fast test-verl lint bench setup clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.installed-core
 DEV := $(VENV)/.installed-dev
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --quiet -c constraints.txt
+FRAMEWORKS := .venv-frameworks
+FRAMEWORKS_PIP := $(FRAMEWORKS)/bin/python -m pip install --disable-pip-version-check --quiet --quiet -c constraints-frameworks.txt
 CHECKED = $(wildcard align dumps reports tokenizer_check tests benchmarks)
 WORKERS ?= 2
 ARGS ?=
@@ -32,6 +34,9 @@ test: lint ## lint, types and the whole test suite
 test-fast: $(DEV) ## the unit tests alone, no lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not browser and not device" tests/unit $(ARGS)
 
+test-verl: $(FRAMEWORKS)/.installed ## our objective against the real verl, TRL and Megatron-core
+	ALIGN_REQUIRE_FRAMEWORKS=1 $(FRAMEWORKS)/bin/python -m pytest tests/unit/test_objective_*.py tests/frameworks $(ARGS)
+
 lint: $(DEV) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -43,8 +48,26 @@ bench: $(DEV) ## measure speed and size
 setup: $(DEV) ## only set up .venv with everything the tests need
 
 clean: ## remove .venv, caches and what was generated
-	rm -rf $(VENV) build dist demo-report bench-results .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(FRAMEWORKS) build dist demo-report bench-results .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A venv of its own for the frameworks, which pin what we do not. torch first, so that nothing picks
+# another; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu avoids the 2 GB CUDA build.
+$(FRAMEWORKS)/.installed: pyproject.toml constraints-frameworks.txt
+	@fits='import ensurepip, sys, venv; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))'; \
+	for python in $(or $(PYTHON),python3 python3.12 python3.11); do \
+	  if $$python -c "$$fits" >/dev/null 2>&1; then found=$$python; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "no Python 3.11 or 3.12 with venv in '$(or $(PYTHON),PATH)', which verl and TRL need: run make PYTHON=/path/to/python3.11 test-verl" >&2; \
+	  exit 1; \
+	fi; \
+	[ -x $(FRAMEWORKS)/bin/python ] || $$found -m venv --clear $(FRAMEWORKS)
+	@echo "installing verl, TRL and Megatron-core (about two minutes and 2 GB the first time)"
+	@$(FRAMEWORKS_PIP) torch
+	@$(FRAMEWORKS_PIP) torch verl trl TransferQueue pyzmq msgspec fastapi uvicorn cachetools pytest hypothesis
+	@$(FRAMEWORKS_PIP) --no-deps megatron-core -e .
+	@touch $@
 
 # The first interpreter that runs, is 3.10 to 3.12, and can make a virtual environment.
 $(BIN)/python:

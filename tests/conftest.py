@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 
@@ -20,6 +21,25 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# what the parity tests need; each of them skips without it, unless ALIGN_REQUIRE_FRAMEWORKS=1
+FRAMEWORKS = (
+    "torch",
+    "verl.trainer.ppo.core_algos",
+    "trl.trainer.grpo_trainer",
+    "megatron.core.optimizer_param_scheduler",
+)
+
+
+def pytest_sessionstart() -> None:
+    """Fail at once where a framework is missing that ALIGN_REQUIRE_FRAMEWORKS=1 asks for."""
+    if os.environ.get("ALIGN_REQUIRE_FRAMEWORKS") != "1":
+        return
+    for name in FRAMEWORKS:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            pytest.exit(f"ALIGN_REQUIRE_FRAMEWORKS=1, but no {name}: {error}", returncode=1)
 
 
 @pytest.fixture(scope="session")

@@ -53,9 +53,8 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; exit 2 with one line for input that cannot be used."""
     try:
-        cli.main(standalone_mode=False)
-    except click.exceptions.Exit as exit_request:
-        sys.exit(exit_request.exit_code)
+        # Without standalone mode click returns the code of ctx.exit() instead of leaving with it.
+        sys.exit(cli.main(standalone_mode=False))
     except click.ClickException as error:
         error.show()
         sys.exit(ExitCode.COULD_NOT_RUN)

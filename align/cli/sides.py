@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from align.core.errors import RunError
+
 if TYPE_CHECKING:
     from align.core.run import Run
     from dumps.store.run_data import RunData
@@ -42,10 +44,22 @@ def sides(*, required: bool = True) -> Callable[[Command], Command]:
 
 
 def find_run(path: Path, further: Sequence[Path]) -> Run:
-    """Discover one side."""
+    """Discover one side.
+
+    Raises:
+        RunError: No file of it is of a known format; the message says what the files are.
+    """
     from dumps.store.discover import discover
 
-    return discover([path, *further])
+    run = discover([path, *further])
+    if not run.artifacts:
+        strangers = "; ".join(f"{file.path}: {file.looks_like}" for file in run.unknown[:5])
+        raise RunError(
+            where=str(path),
+            problem=f"holds nothing this program reads ({strangers or 'no file at all'})",
+            fix="give a console log, metrics, configuration or rollout dump, unpacked",
+        )
+    return run
 
 
 def size_bytes(run: Run) -> int:

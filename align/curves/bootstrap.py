@@ -9,7 +9,7 @@ import numpy as np
 from align.curves.noise import lag_one_autocorrelation, standard_error, t_quantile
 from align.curves.pair import FloatArray
 
-NUM_RESAMPLES = 2000
+NUM_RESAMPLES = 1000
 CONFIDENCE = 0.95
 _SEED = 20250301
 

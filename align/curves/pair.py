@@ -216,7 +216,7 @@ def _agreement(
 ) -> float:
     """Return the share of equal values among quantities of the data, NaN where none varies."""
     pairs = [pair_series(reference[n], candidate[n], shift) for n in names if is_exact(n)]
-    varying = [pair.differs() for pair in pairs if np.ptp(pair.reference) > 0]
+    varying = [pair.differs() for pair in pairs if len(pair) and np.ptp(pair.reference) > 0]
     return 1 - float(np.concatenate(varying).mean()) if varying else np.nan
 
 

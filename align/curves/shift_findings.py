@@ -71,9 +71,9 @@ def _why(shift: Shift) -> Text:
     if shift.ratio is not None and shift.factor >= LARGE_FACTOR.value:
         low, high = f"{shift.ratio_low:.3g}", f"{shift.ratio_high:.3g}"
         interval = Text(
-            f"The ratio over all common steps is {shift.ratio:.3g} (95 % interval {low} to "
-            f"{high}), {'the same' if shift.constant_ratio else 'not the same'} in both halves.",
-            f"全部公共步上的比值为 {shift.ratio:.3g}（95 % 区间 {low} 至 {high}），"
+            f"From there on the ratio is {shift.ratio:.3g} (95 % interval {low} to {high}), "
+            f"{'the same' if shift.constant_ratio else 'not the same'} in both halves.",
+            f"此后的比值为 {shift.ratio:.3g}（95 % 区间 {low} 至 {high}），"
             f"前后两半{'一致' if shift.constant_ratio else '不一致'}。",
         )
         hint = _scaling_hint(shift)

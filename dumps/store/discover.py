@@ -27,16 +27,14 @@ def discover(paths: Sequence[Path], *, label: str | None = None) -> Run:
         label: how reports name the run; the first path by default.
 
     Raises:
-        RunError: A path does not exist, is empty, cannot be listed, or holds too many files.
+        RunError: A path does not exist, is no file or folder, or holds too many files.
     """
     for path in paths:
-        if not path.exists():
-            raise RunError(
-                where=str(path), problem="does not exist", fix="give a run folder or a log file"
-            )
+        _check_readable(path)
     artifacts: list[Artifact] = []
     unknown: list[UnknownFile] = []
-    for file in sorted({file.resolve(): file for file in _files(paths)}.values()):
+    files = _files(paths, unknown)
+    for file in sorted({os.path.realpath(file): file for file in files}.values()):
         found, stranger = examine(file)
         artifacts += found
         unknown += [stranger] if stranger else []
@@ -61,9 +59,22 @@ def examine(path: Path) -> tuple[tuple[Artifact, ...], UnknownFile | None]:
                 taken[reader.kind] = Artifact(reader.kind, reader.format, path, glimpse.size_bytes)
         if taken:
             return tuple(taken.values()), None
-        return (), UnknownFile(path, identify(glimpse.head) or "text of no known format")
+        return (), UnknownFile(path, _looks_like(glimpse))
     except OSError as error:
         return (), UnknownFile(path, f"cannot be opened ({error.strerror})")
+
+
+def _check_readable(path: Path) -> None:
+    if not os.path.exists(path):
+        raise RunError(
+            where=str(path), problem="does not exist", fix="give a run folder or a log file"
+        )
+    if not (os.path.isdir(path) or os.path.isfile(path)):
+        raise RunError(
+            where=str(path),
+            problem="is a pipe or device, and files are read more than once",
+            fix="write it to a file first",
+        )
 
 
 def _manifest(paths: Sequence[Path]) -> RunManifest:
@@ -74,10 +85,11 @@ def _manifest(paths: Sequence[Path]) -> RunManifest:
     )
 
 
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
+def _files(paths: Sequence[Path], unlisted: list[UnknownFile]) -> Iterator[Path]:
+    """Yield every file; folders that cannot be listed go into ``unlisted``."""
     count = 0
     for path in paths:
-        for file in _walk(path) if path.is_dir() else (path,):
+        for file in _walk(path, unlisted) if path.is_dir() else (path,):
             count += 1
             if count > MAX_FILES:
                 raise RunError(
@@ -88,18 +100,36 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
             yield file
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(folder, onerror=_cannot_list):
+def _walk(folder: Path, unlisted: list[UnknownFile]) -> Iterator[Path]:
+    def keep(error: OSError) -> None:
+        unlisted.append(UnknownFile(Path(error.filename), f"cannot be listed ({error.strerror})"))
+
+    for parent, folders, names in os.walk(folder, onerror=keep):
         folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
         for name in sorted(names):
             file = Path(parent, name)
-            if name != FILE_NAME and file.is_file():
+            if name != FILE_NAME and os.path.isfile(file):
                 yield file
 
 
-def _cannot_list(error: OSError) -> None:
-    raise RunError(
-        where=str(error.filename),
-        problem=f"cannot be listed ({error.strerror})",
-        fix="check its permissions, or give single files",
-    )
+def _looks_like(glimpse: Glimpse) -> str:
+    """Name a file no reader knows."""
+    if (name := identify(glimpse.head)) is not None:
+        return name
+    with glimpse.path.open("rb") as file:
+        file.seek(max(0, glimpse.size_bytes - 4))
+        end = file.read()
+    if end[-1] >= 0x80 and not _ends_whole(end):
+        return "text that ends in the middle of a UTF-8 character"
+    return "text of no known format"
+
+
+def _ends_whole(end: bytes) -> bool:
+    """Whether the last bytes of a text are a complete UTF-8 character."""
+    for start in range(len(end)):
+        try:
+            end[start:].decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+        return True
+    return False

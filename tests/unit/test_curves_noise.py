@@ -90,7 +90,7 @@ def test_a_series_that_never_varies_is_judged_by_its_value() -> None:
 
 
 def test_resampled_series_are_made_of_whole_blocks_and_never_change_between_runs() -> None:
-    values = np.arange(40.0)
+    values = np.arange(40, dtype=np.float64)
     drawn = resample(values, 5)
     assert (np.diff(drawn[:, :5], axis=1) == 1).all()
     assert (drawn == resample(values, 5)).all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,6 @@ REWARD, KL, GRAD, LENGTH = (
     "actor/grad_norm",
     "response_length/mean",
 )
-NUM_SEEDS = 100
 
 
 def make_log(
@@ -59,7 +59,7 @@ def autocorrelated(rng: np.random.Generator, num: int, correlation: float) -> np
 
 
 def training_run(
-    seed: int, num: int = 500, correlation: float = 0.3, **edits: Edit
+    seed: int, num: int = 500, correlation: float = 0.3, **edits: Any
 ) -> dict[str, np.ndarray]:
     """Make ten metrics with common trends and AR(1) noise of realistic size.
 
@@ -126,12 +126,12 @@ def test_short_runs_that_differ_are_undecided() -> None:
     assert "Too short to judge" in result.summary.en
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
-def test_clean_pairs_give_no_error_and_hardly_a_warning(correlation: float) -> None:
+@pytest.mark.parametrize(("correlation", "num_seeds"), [(0.0, 30), (0.5, 100), (0.8, 30)])
+def test_clean_pairs_give_no_error_and_hardly_a_warning(correlation: float, num_seeds: int) -> None:
     # Measured over 100 seeds x 10 metrics x 500 steps: no error, no warning but an undecided
     # convergence (its 50 last steps are few where they are autocorrelated).
     num_errors = num_warnings = 0
-    for seed in range(NUM_SEEDS):
+    for seed in range(num_seeds):
         result = compare(
             training_run(seed, correlation=correlation),
             training_run(seed + 1000, correlation=correlation),
@@ -162,7 +162,7 @@ def test_clean_pairs_give_no_error_and_hardly_a_warning(correlation: float) -> N
         ({"reward": lambda v: v - 0.024}, "curves.critic.score.mean.shift", 0.95),
     ],
 )
-def test_planted_shifts_are_found(fault: dict[str, Edit], id: str, rate: float) -> None:
+def test_planted_shifts_are_found(fault: dict[str, Any], id: str, rate: float) -> None:
     found = sum(
         any(id in name for name in ids(compare(training_run(s), training_run(s + 99, **fault))))
         for s in range(20)

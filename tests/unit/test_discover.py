@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -29,18 +30,27 @@ def test_a_file_of_no_known_format_is_listed_and_called_what_it_is(tmp_path: Pat
         "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", encoding="utf-8"
     )
     (tmp_path / "empty").touch()
+    (tmp_path / "cut.jsonl").write_bytes("奖励".encode()[:-1])
     run = discover([tmp_path])
     assert run.artifacts == ()
     assert {file.path.name: file.looks_like for file in run.unknown} == {
         "train.log": "gzip data",
         "rollout.jsonl": "Git-LFS pointer",
         "empty": "empty file",
+        "cut.jsonl": "text that ends in the middle of a UTF-8 character",
     }
 
 
 def test_a_path_that_does_not_exist_is_one_line_with_a_fix(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="does not exist; give a run folder or a log file"):
         discover([tmp_path / "nowhere"])
+
+
+def test_a_pipe_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RunError, match="pipe or device"):
+        discover([tmp_path / "pipe"])
+    assert discover([tmp_path]).artifacts == ()
 
 
 def test_an_empty_folder_is_a_run_without_artifacts(tmp_path: Path) -> None:
