@@ -30,6 +30,15 @@ def strongest(configs: Iterable[RawConfig]) -> tuple[dict[str, ConfigValue], lis
     return merged, notes
 
 
+def undetermined(configs: Iterable[RawConfig]) -> set[str]:
+    """Return the keys that are set, but to something the files do not tell."""
+    return {
+        key
+        for config in configs
+        for key in (*config.unknown, *(k for k, v in config.values.items() if _unresolved(v.value)))
+    }
+
+
 def rank(value: ConfigValue) -> int:
     """Return 0 for the strongest provenance."""
     return _ORDER.index(value.provenance.kind)

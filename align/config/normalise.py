@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from align.config.derive import derive
 from align.config.keys import matches
-from align.config.merge import strongest
+from align.config.merge import strongest, undetermined
 from align.config.resolve import Resolution
 from align.core.config_value import ConfigValue, EffectiveConfig, EffectiveValue, RawConfig
 from align.core.run import RunManifest
@@ -38,7 +38,9 @@ def effective(raw_configs: Sequence[RawConfig], manifest: RunManifest) -> Effect
     truncated = [c for c in training if c.truncated_at]
     notes += [f"{c.source}: ends at key {c.truncated_at}" for c in truncated]
     view = tables.view(stated, version)
-    defaults = {} if truncated else tables.defaults(view.values, version)
+    defaults = {} if truncated or not stated else tables.defaults(view.values, version)
+    for key in undetermined(training):
+        defaults = {k: v for k, v in defaults.items() if k != key and not k.startswith(f"{key}.")}
     work = Resolution(tables, view.values, defaults)
     work.resolve()
     values = work.values

@@ -46,7 +46,8 @@ class RawConfig:
 
     Lists of scalars are leaves (tuples); lists of mappings are flattened with ``[i]``. An empty
     mapping or list is the leaf ``()``. ``truncated_at`` names the last key read before the text
-    ended or became unreadable.
+    ended or became unreadable. ``unknown`` are keys that are set to something the file does not
+    tell (a shell variable, another key): neither a value nor a default may stand for them.
     """
 
     source: str
@@ -56,6 +57,7 @@ class RawConfig:
     truncated_at: str | None = None
     num_unread_lines: int = 0
     notes: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

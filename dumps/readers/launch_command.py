@@ -63,6 +63,7 @@ def read_launch_command(path: Path, progress: Progress) -> RawConfig:
     variables, words = _command(lines)
     leaves: list[Leaf] = []
     notes: list[str] = []
+    unknown: list[str] = []
     for word in words:
         text = _filled(word.text, variables)
         override = parse_override(text)
@@ -71,6 +72,7 @@ def read_launch_command(path: Path, progress: Progress) -> RawConfig:
         if override.deletes:
             notes.append(f"line {word.line} deletes {override.key}")
         elif "$" in text or "`" in text:
+            unknown.append(override.key)
             notes.append(f"line {word.line}: the value of {override.key} is not known from here")
         else:
             leaves += [Leaf(p, value, word.line, word.shown) for p, value in override.leaves]
@@ -87,6 +89,7 @@ def read_launch_command(path: Path, progress: Progress) -> RawConfig:
         framework=framework_of(values),
         values=values,
         notes=tuple(notes),
+        unknown=tuple(unknown),
     )
 
 

@@ -94,6 +94,7 @@ def read_hydra_overrides(path: Path, progress: Progress) -> RawConfig:
     document = parse_yaml(text, where=str(path))
     leaves: list[Leaf] = []
     notes = list(document.notes)
+    unknown: list[str] = []
     num_unread = document.num_unread_lines
     for item in document.leaves:
         override = parse_override(str(item.value))
@@ -102,6 +103,7 @@ def read_hydra_overrides(path: Path, progress: Progress) -> RawConfig:
         elif override.deletes:
             notes.append(f"line {item.line} deletes {override.key}")
         elif "${" in str(item.value):
+            unknown.append(override.key)
             notes.append(f"line {item.line} sets {override.key} to what another key holds")
         else:
             leaves += [Leaf(p, value, item.line, item.text) for p, value in override.leaves]
@@ -119,6 +121,7 @@ def read_hydra_overrides(path: Path, progress: Progress) -> RawConfig:
         values=values,
         num_unread_lines=num_unread,
         notes=tuple(notes),
+        unknown=tuple(unknown),
     )
 
 

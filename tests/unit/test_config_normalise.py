@@ -277,3 +277,18 @@ def test_no_value_of_any_type_stops_the_resolution(values: dict) -> None:
     assert resolve(values).framework == "verl"
     moved = {f"megatron_training.{key.rpartition('.')[2]}": v for key, v in values.items()}
     assert resolve({**MINDSPEED_RL, **moved}, framework="mindspeed_rl").values
+
+
+def test_a_run_without_a_configuration_has_no_values_not_the_defaults() -> None:
+    config = effective([], RunManifest(framework="verl", framework_version="0.9.1"))
+    assert config.values == {}
+
+
+def test_a_default_never_stands_for_a_key_that_is_set_to_something_unknown(tmp_path: Path) -> None:
+    script = "python3 -m verl.trainer.main_ppo data.train_batch_size=$BS data.max_prompt_length=64"
+    (tmp_path / "run.sh").write_text(f"set -x\n{script}\n")
+    values = effective(RunData(discover([tmp_path])).configs, RunManifest()).values
+    assert "data.train_batch_size" not in values
+    assert values["data.max_prompt_length"].value == 64
+    assert values["rollout.temperature"].value == 1.0
+    assert values["rollout.temperature"].raw.provenance.kind is ProvenanceKind.DEFAULT
