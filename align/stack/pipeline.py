@@ -18,8 +18,11 @@ from align.stack import (
     actor,
     algorithms,
     batch,
+    checkpoint,
     dataset,
+    length_filter,
     log_probs,
+    metrics,
     models,
     numerics,
     optimizer,
@@ -28,6 +31,7 @@ from align.stack import (
     rewards,
     rollout,
     tokenizer,
+    weight_sync,
 )
 from align.stack.batch import TrainBatch
 from align.stack.config import StackConfig
@@ -55,10 +59,12 @@ class Pipeline:
     load_rows: Callable[[StackConfig], list[Row]] = dataset.load_rows
     render: Callable[[Row, Tokenizer, StackConfig], RenderedPrompt] = prompts.render
     # indices of the rows that stay, from their prompts; row_order counts what stays
-    keep_rows: Callable[[Sequence[RenderedPrompt], StackConfig], list[int]] = prompts.keep_rows
+    keep_rows: Callable[[Sequence[RenderedPrompt], StackConfig], list[int]] = (
+        length_filter.keep_rows
+    )
     row_order: Callable[[StackConfig, int], Iterator[list[int]]] = order.row_order
     # the order from step num_done on, for a resumed run
-    resume_order: Callable[[Iterator[list[int]], int], Iterator[list[int]]] = order.resume_order
+    resume_order: Callable[[Iterator[list[int]], int], Iterator[list[int]]] = checkpoint.resume_order
     build_model: Callable[[StackConfig, Tokenizer], Model] = models.build_model
     build_rollout_model: Callable[[StackConfig, Tokenizer], Model] = models.build_model
     build_reference_model: Callable[[StackConfig, Tokenizer], Model] = models.build_model
@@ -68,14 +74,14 @@ class Pipeline:
     )
 
     # every step; prompts come repeated rollout.n times, interleaved (a a b b)
-    sync_weights: Callable[[Model, Model], None] = models.sync_weights  # trainer, rollout
+    sync_weights: Callable[[Model, Model], None] = weight_sync.sync_weights  # trainer, rollout
     generate: Callable[
         [Model, Tokenizer, Sequence[RenderedPrompt], StackConfig, int], list[Response]
     ] = rollout.generate
     score: Callable[[Row, str], Scores] = rewards.score
     # metric name -> value, from the scores of the whole batch and their rows
     summarise_scores: Callable[[Sequence[Scores], Sequence[Row]], dict[str, float]] = (
-        rewards.summarise
+        metrics.summarise_scores
     )
     assemble: Callable[
         [Sequence[Response], Sequence[Scores], Tokenizer, StackConfig], TrainBatch

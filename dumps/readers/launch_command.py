@@ -86,11 +86,15 @@ def read_launch_command(path: Path, progress: Progress) -> RawConfig:
     return RawConfig(
         source=str(path),
         format=FORMAT,
-        framework=framework_of(values),
+        framework=framework_of(values) or _framework(words),
         values=values,
         notes=tuple(notes),
         unknown=tuple(unknown),
     )
+
+
+def _framework(words: list[_Word]) -> str | None:
+    return "verl" if any(word.text.startswith(("verl.", "recipe.")) for word in words) else None
 
 
 def _command(lines: list[tuple[int, str]]) -> tuple[Mapping[str, str], list[_Word]]:

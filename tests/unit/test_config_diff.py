@@ -309,12 +309,14 @@ def test_a_value_known_on_one_side_only_is_shown_and_not_judged(
 
 
 def test_a_run_without_configuration_says_how_to_record_it(verl: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    result = compared(verl, tmp_path / "empty")
+    log = tmp_path / "log only" / "a.log"
+    log.parent.mkdir()
+    log.write_text("step:1 - critic/score/mean:0.5 - actor/lr:1e-06\n", encoding="utf-8")
+    result = compared(verl, log.parent)
     assert result.status is RungStatus.MISSING
     assert result.missing[0].side == "candidate"
     assert ".hydra" in result.missing[0].how_to_record.en
-    run = CliRunner().invoke(command, ["diff", str(verl), str(tmp_path / "empty")])
+    run = CliRunner().invoke(command, ["diff", str(verl), str(log.parent)])
     assert run.exit_code == 3
 
 
