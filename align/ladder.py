@@ -112,14 +112,17 @@ def explains(mechanism: Mechanism | None, symptom: Symptom | None) -> bool:
 
 
 def earliest_symptom(findings: Iterable[Finding]) -> Finding | None:
-    """Return the first symptom in time, then in causal order; errors before warnings."""
+    """Return the first symptom in time, then in causal order; errors before warnings.
+
+    An exact event wins over an onset whose uncertainty reaches past it.
+    """
     shown = [f for f in findings if f.symptom and f.severity is not Severity.INFO]
     return min(shown, key=_symptom_order, default=None)
 
 
 def _symptom_order(finding: Finding) -> tuple[int, int, int]:
     assert finding.symptom is not None
-    return finding.severity.rank, finding.symptom.step, finding.symptom.rung.position
+    return finding.severity.rank, finding.symptom.begun_by, finding.symptom.rung.position
 
 
 def _can_be_cause(finding: Finding) -> bool:
@@ -157,7 +160,7 @@ def _first_shown(cause: Finding, findings: Sequence[Finding]) -> Symptom:
     """Return the earliest symptom of any weight that the cause explains."""
     shown = [f.symptom for f in findings if f.symptom and f.severity is not Severity.INFO]
     explained = [symptom for symptom in shown if explains(cause.mechanism, symptom)]
-    return min(explained, key=lambda symptom: (symptom.step, symptom.rung.position))
+    return min(explained, key=lambda symptom: (symptom.begun_by, symptom.rung.position))
 
 
 def _explained_sentence(cause: Finding, symptom: Symptom, diverged: bool) -> Text:

@@ -6,8 +6,9 @@ import json
 import math
 from collections.abc import Callable
 
-from align.core.figure import Table
+from align.core.figure import Cell, Table
 from align.core.finding import Scalar
+from align.core.text import Text
 
 ABSENT = "—"
 # As one reads them in a config or a log: a string that looks like one of these gets quotes.
@@ -44,14 +45,20 @@ def show(value: Scalar) -> str:
     return _show_float(value) if isinstance(value, float) else str(value)
 
 
-def show_in(table: Table) -> Callable[[Scalar], str]:
-    """Return how to show a table's cells: where all are strings, none needs quotes."""
-    words_alone = all(cell is None or isinstance(cell, str) for row in table.rows for cell in row)
-    return (
-        (lambda cell: cell if isinstance(cell, str) and cell else show(cell))
-        if words_alone
-        else show
-    )
+def show_in(table: Table) -> Callable[[Cell], str | Text]:
+    """Return how to show a table's cells: where all are strings, none needs quotes.
+
+    Words in both languages stay what they are; the page's own language is chosen when it is drawn.
+    """
+    values = [cell for row in table.rows for cell in row if not isinstance(cell, Text)]
+    words_alone = all(value is None or isinstance(value, str) for value in values)
+
+    def shown(cell: Cell) -> str | Text:
+        if isinstance(cell, Text) or (words_alone and isinstance(cell, str) and cell):
+            return cell
+        return show(cell)
+
+    return shown
 
 
 def show_short(value: float) -> str:

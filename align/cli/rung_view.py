@@ -5,9 +5,10 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator
 
-from align.core.figure import Table
-from align.core.finding import Evidence, Finding, Scalar
+from align.core.figure import Cell, Table
+from align.core.finding import Evidence, Finding
 from align.core.rung import RungResult
+from align.core.text import Text
 
 
 def as_text(result: RungResult, lang: str, *, show_all: bool = False) -> str:
@@ -33,14 +34,16 @@ def _finding(finding: Finding, lang: str) -> Iterator[str]:
 
 def _place(evidence: Evidence) -> str:
     where = f"{evidence.source}:{evidence.line}" if evidence.line else evidence.source
-    shown = evidence.text or " ".join([evidence.key or "", *map(_cell, evidence.values)])
+    shown = evidence.text or " ".join(
+        [evidence.key or "", *(_cell(value, "en") for value in evidence.values)]
+    )
     return f"{where}: {shown.strip()}" if shown.strip() else where
 
 
 def _table(table: Table, lang: str) -> Iterator[str]:
     """Align the columns; the last one is free text."""
     heads = [column.title.in_language(lang) for column in table.columns]
-    rows = [heads, *([_cell(value) for value in row] for row in table.rows)]
+    rows = [heads, *([_cell(value, lang) for value in row] for row in table.rows)]
     widths = [max(_width(row[i]) for row in rows) for i in range(len(heads))]
     yield f"{table.title.in_language(lang)}:"
     for row in rows:
@@ -51,7 +54,9 @@ def _table(table: Table, lang: str) -> Iterator[str]:
         yield f"  {'  '.join(cells)}".rstrip()
 
 
-def _cell(value: Scalar) -> str:
+def _cell(value: Cell, lang: str) -> str:
+    if isinstance(value, Text):
+        return value.in_language(lang)
     if value is None:
         return "-"
     return f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from align.core.errors import DocumentError
-from align.core.figure import Column, Curve, CurvePair, Table
+from align.core.figure import Cell, Column, Curve, CurvePair, Table
 from align.core.finding import (
     Evidence,
     Finding,
@@ -265,6 +265,7 @@ def _symptom_to_json(symptom: Symptom | None) -> Json | None:
         "step": symptom.step,
         "first_recorded_step": symptom.first_recorded_step,
         "noise_sized": symptom.noise_sized,
+        "step_uncertainty": symptom.step_uncertainty,
     }
 
 
@@ -276,8 +277,16 @@ def _table_to_json(table: Table) -> Json:
             {"key": c.key, "numeric": c.numeric, **_text_to_json(title=c.title)}
             for c in table.columns
         ],
-        "rows": [_scalars(row) for row in table.rows],
+        "rows": [[_cell_to_json(cell) for cell in row] for row in table.rows],
     }
+
+
+def _cell_to_json(cell: Cell) -> Scalar | Json:
+    return {"en": cell.en, "zh": cell.zh} if isinstance(cell, Text) else scalar_to_json(cell)
+
+
+def _cell_from_json(json: Scalar | Json) -> Cell:
+    return Text(json["en"], json["zh"]) if isinstance(json, dict) else json
 
 
 def _table_from_json(json: Mapping[str, Any]) -> Table:
@@ -285,7 +294,7 @@ def _table_from_json(json: Mapping[str, Any]) -> Table:
         id=json["id"],
         title=_text(json, "title"),
         columns=tuple(Column(c["key"], _text(c, "title"), c["numeric"]) for c in json["columns"]),
-        rows=tuple(tuple(row) for row in json["rows"]),
+        rows=tuple(tuple(map(_cell_from_json, row)) for row in json["rows"]),
     )
     if any(len(row) != len(table.columns) for row in table.rows):
         raise ValueError(f"a row of table {table.id} has more cells than columns, or fewer")

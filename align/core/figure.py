@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from align.core.finding import Scalar
 from align.core.text import Text
 
+Cell = Scalar | Text
+"""A table cell: a value, or words in both languages."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -19,12 +22,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of scalars the report shows with sorting and filtering."""
+    """Rows of cells the report shows with sorting and filtering."""
 
     id: str
     title: Text
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Scalar, ...], ...]
+    rows: tuple[tuple[Cell, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,8 @@ class Symptom:
         step: first step at which it diverges.
         first_recorded_step: first step both runs recorded.
         noise_sized: the size lies within what rounding or another sample can produce.
+        step_uncertainty: how many steps later it can have begun: 0 for an exact event such as the
+            first NaN, half the window for an onset read off a smoothed curve.
     """
 
     metric: str
@@ -75,6 +77,12 @@ class Symptom:
     step: int
     first_recorded_step: int
     noise_sized: bool
+    step_uncertainty: int = 0
+
+    @property
+    def begun_by(self) -> int:
+        """Last step at which it can have begun."""
+        return self.step + self.step_uncertainty
 
 
 @dataclass(frozen=True, slots=True)

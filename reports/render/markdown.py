@@ -83,6 +83,7 @@ def _environment(lang: str) -> jinja2.Environment:
     )
     environment.filters.update(
         code=lambda text: code(plain(text)),
+        cell=lambda cell: prose(cell) if isinstance(cell, Text) else code(cell),
         prose=prose,
         fill=lambda text, **values: plain(text).format(**values),
     )

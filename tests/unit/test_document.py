@@ -75,7 +75,7 @@ def findings(draw: st.DrawFn, rung: Rung) -> Finding:
 @st.composite
 def tables(draw: st.DrawFn) -> Table:
     heads = tuple(draw(st.lists(columns, max_size=3)))
-    rows = draw(st.lists(st.tuples(*[scalars] * len(heads)), max_size=3))
+    rows = draw(st.lists(st.tuples(*[scalars | texts] * len(heads)), max_size=3))
     return Table(draw(words), draw(texts), heads, tuple(rows))
 
 

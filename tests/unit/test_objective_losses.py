@@ -232,6 +232,8 @@ def test_dpo_starts_at_log_two_and_reference_free_drops_the_reference() -> None:
     same = dpo.preference_margin(chosen, rejected, chosen, rejected)
     assert dpo.sigmoid_loss(same, beta=0.3).item() == pytest.approx(math.log(2))
     assert dpo.preference_margin(chosen, rejected).item() == 2.0
+    moved = dpo.preference_margin(chosen, rejected, chosen - 1.0, rejected + 0.5)
+    assert moved.item() == 1.5  # chosen gained 1 nat on the reference, rejected lost half of one
     with pytest.raises(ObjectiveError, match="one response of the pair alone"):
         dpo.preference_margin(chosen, rejected, chosen)
     with pytest.raises(ObjectiveError, match="no information"):
