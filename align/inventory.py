@@ -63,7 +63,7 @@ def _environment(data: RunData) -> Text | None:
 
 def _config(data: RunData) -> Text | None:
     sources = [config for config in data.configs if config.values]
-    count = sum(len(config.values) for config in sources)
+    count = len({key for config in sources for key in config.values})
     return (
         Text(f"{count} keys in {len(sources)} files", f"{len(sources)} 个文件中共 {count} 个配置项")
         if count

@@ -89,7 +89,7 @@ def judge(results: Sequence[RungResult]) -> Verdict:
     if explaining:
         return _explained(explaining, findings, absent)
     if known_to_matter and (symptom is None or symptom.severity is not Severity.ERROR):
-        return _cause_without_symptom(known_to_matter[0], symptom, absent)
+        return _cause_without_symptom(known_to_matter, symptom, absent)
     if symptom:
         return _unexplained(symptom, causes, absent)
     return _no_symptom(results, findings, absent)
@@ -190,8 +190,18 @@ def _cause_text(cause: Finding, also: str) -> Text:
 
 
 def _cause_without_symptom(
-    cause: Finding, symptom: Finding | None, absent: tuple[Rung, ...]
+    causes: Sequence[Finding], symptom: Finding | None, absent: tuple[Rung, ...]
 ) -> Verdict:
+    """Name the first difference known to matter, and how many stand beside it."""
+    cause, *others = causes
+    beside = (
+        Text(
+            f" {len(others)} more differences are known to change results.",
+            f"另有 {len(others)} 项差异已知会改变结果。",
+        )
+        if others
+        else Text("", "")
+    )
     seen = (
         Text(
             "nothing recorded after it shows the effect yet",
@@ -205,8 +215,9 @@ def _cause_without_symptom(
         rung=cause.rung,
         finding_id=cause.id,
         sentence=Text(
-            f"The runs differ first at rung {cause.rung.value}: {cause.title.en}; {seen.en}.",
-            f"两次运行最早在 {cause.rung.value} 环节不同：{cause.title.zh}；{seen.zh}。",
+            f"The runs differ first at rung {cause.rung.value}: {cause.title.en}; {seen.en}."
+            f"{beside.en}",
+            f"两次运行最早在 {cause.rung.value} 环节不同：{cause.title.zh}；{seen.zh}。{beside.zh}",
         ),
         cause=cause.why,
         confidence=Confidence.MEDIUM,
@@ -225,7 +236,7 @@ def _unexplained(symptom: Finding, causes: Sequence[Finding], absent: tuple[Rung
     )
     earlier = ", ".join(r.value for r in absent if r.position < symptom.rung.position)
     unrecorded = (
-        Text(f" Earlier rungs not recorded: {earlier}.", f"更早但未记录的环节：{earlier}。")
+        Text(f" Earlier rungs not compared: {earlier}.", f"更早但未比较的环节：{earlier}。")
         if earlier
         else Text("", "")
     )
@@ -283,10 +294,10 @@ def _aligned(compared: Sequence[RungResult], absent: tuple[Rung, ...]) -> Verdic
         rung=None,
         finding_id=None,
         sentence=Text(
-            f"No difference that matters on the {len(compared)} rungs recorded ({names}); "
-            f"{len(absent)} rungs were not recorded.",
-            f"已记录的 {len(compared)} 个环节（{names}）没有发现有影响的差异；"
-            f"另有 {len(absent)} 个环节未记录。",
+            f"No difference that matters on the {len(compared)} rungs compared ({names}); "
+            f"{len(absent)} rungs were not compared.",
+            f"已比较的 {len(compared)} 个环节（{names}）没有发现有影响的差异；"
+            f"另有 {len(absent)} 个环节未比较。",
         ),
         cause=None,
         confidence=Confidence.NONE,

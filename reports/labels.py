@@ -28,7 +28,7 @@ RUNG_STATUS = {
     RungStatus.ALIGNED: Text("aligned", "一致"),
     RungStatus.DIVERGED: Text("diverged", "偏离"),
     RungStatus.UNDECIDED: Text("undecided", "无法判定"),
-    RungStatus.MISSING: Text("not recorded", "未记录"),
+    RungStatus.MISSING: Text("not compared", "未比较"),
 }
 VERDICT_STATUS = {
     VerdictStatus.ALIGNED: Text("Aligned", "一致"),
@@ -44,11 +44,11 @@ SEVERITY = {
 CONFIDENCE = {
     Confidence.HIGH: Text(
         "high, its mechanism explains the earliest recorded symptom",
-        "高，其作用机理能解释最早记录到的症状",
+        "高，其作用机理能解释最早记录到的现象",
     ),
     Confidence.MEDIUM: Text(
         "medium, it is known to change results, but no later symptom was recorded",
-        "中，已知会改变结果，但没有记录到后续症状",
+        "中，已知会改变结果，但没有记录到后续现象",
     ),
     Confidence.NONE: Text(
         "none, no recorded difference explains what is seen",
@@ -86,9 +86,9 @@ WORDS = {
     "next_step": Text("Next step", "下一步"),
     "no_next_step": Text("None.", "无。"),
     "mark_cause": Text("first cause", "首要原因"),
-    "mark_symptom": Text("earliest symptom", "最早的症状"),
+    "mark_symptom": Text("earliest symptom", "最早的现象"),
     "mark_open": Text("undecided here", "在此待定"),
-    "not_recorded": Text("Not recorded", "未记录的环节"),
+    "not_recorded": Text("Not compared", "未比较的环节"),
     "runs": Text("The two runs", "两次运行"),
     "framework": Text("Framework", "框架"),
     "device": Text("Device", "设备"),
@@ -121,7 +121,7 @@ WORDS = {
     "why": Text("Why it matters", "为什么重要"),
     "acts_on": Text("Acts on", "作用于"),
     "explains": Text("explains", "可解释"),
-    "symptom": Text("Symptom", "症状"),
+    "symptom": Text("Symptom", "现象"),
     "from_step": Text("diverges from step {step} on", "从第 {step} 步起偏离"),
     "first_recorded": Text("first recorded step {step}", "最早记录为第 {step} 步"),
     "noise_sized": Text("within the size of noise", "幅度在噪声范围内"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+from align.core.run import Artifact
 from align.core.text import Text
 from align.inventory import Inventory
 
 SCHEMA_VERSION = 1
+_MAX_LISTED = 3  # files of one format in one folder; more are counted
 
 _LABELS = {
     "run": Text("run", "运行"),
@@ -88,14 +92,19 @@ def _identity(inventory: Inventory, lang: str) -> list[str]:
 
 def _files(inventory: Inventory, lang: str) -> list[str]:
     lines = [f"{_label('files', lang)}:"]
-    lines += [
-        f"  {artifact.kind.value:<12} {artifact.format:<22} {artifact.path}"
-        for artifact in inventory.run.artifacts
-    ]
+    for (kind, format, folder), group in groupby(sorted(inventory.run.artifacts, key=_kin), _kin):
+        paths = [artifact.path for artifact in group]
+        many = f"{folder}/* ({len(paths)})"
+        shown = [str(path) for path in paths] if len(paths) <= _MAX_LISTED else [many]
+        lines += [f"  {kind:<12} {format:<26} {path}" for path in shown]
     if inventory.run.unknown:
         lines += ["", f"{_label('unknown', lang)}:"]
         lines += [f"  {file.path}: {file.looks_like}" for file in inventory.run.unknown]
     return lines
+
+
+def _kin(artifact: Artifact) -> tuple[str, str, Path]:
+    return artifact.kind.value, artifact.format, artifact.path.parent
 
 
 def _label(name: str, lang: str) -> str:

@@ -23,9 +23,8 @@ from align.core.verdict import VerdictStatus
     "-o",
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path("align-report"),
-    show_default=True,
-    help="Folder for report.html, report.md and report.json.",
+    help="Folder for report.html, report.md and report.json; align-report by default, none with "
+    "--json alone.",
 )
 @click.option(
     "--from",
@@ -43,7 +42,7 @@ def command(
     candidate: Path | None,
     reference_files: tuple[Path, ...],
     candidate_files: tuple[Path, ...],
-    out: Path,
+    out: Path | None,
     from_json: Path | None,
     lang: str,
     fail_on: str,
@@ -61,6 +60,8 @@ def command(
         raise click.UsageError("give REF and CAND, or --from report.json", ctx)
     else:
         report = compare_runs(reference, candidate, reference_files, candidate_files)
+    if out is None and not as_json:
+        out = Path("align-report")
     present(report, out, lang, as_json)
     if report.verdict.status is VerdictStatus.NOT_COMPARABLE:
         ctx.exit(ExitCode.NOT_COMPARABLE)
@@ -107,14 +108,13 @@ def read_report(path: Path) -> Report:
     return from_document(document, where=str(path))
 
 
-def present(report: Report, out: Path, lang: str, as_json: bool) -> None:
-    """Write the three files, and say on stderr where they are and what they say."""
+def present(report: Report, out: Path | None, lang: str, as_json: bool) -> None:
+    """Write the three files into ``out``; say on stderr where they are and what they say."""
     from align.core.document import to_document
     from reports.render.json import render
     from reports.write import write_report
 
     document: dict[str, Any] = to_document(report)
-    paths = write_report(document, out, lang)
     if as_json:
         click.echo(render(document), nl=False)
     verdict = report.verdict
@@ -122,4 +122,5 @@ def present(report: Report, out: Path, lang: str, as_json: bool) -> None:
     for label, text in (("fix", verdict.fix), ("next", verdict.next_step)):
         if text is not None:
             click.echo(f"{label}: {text.in_language(lang)}", err=True)
-    click.echo(f"report: {paths.html}", err=True)
+    if out is not None:
+        click.echo(f"report: {write_report(document, out, lang).html}", err=True)

@@ -10,6 +10,12 @@ from align.core.finding import Evidence, Finding
 from align.core.rung import RungResult
 from align.core.text import Text
 
+_MISSING = {
+    "reference": Text("missing in the reference", "参考侧缺少"),
+    "candidate": Text("missing in the candidate", "被测侧缺少"),
+    "both": Text("missing in both runs", "两侧都缺少"),
+}
+
 
 def as_text(result: RungResult, lang: str, *, show_all: bool = False) -> str:
     """Return summary, findings with their evidence and what is missing; tables on request."""
@@ -18,7 +24,7 @@ def as_text(result: RungResult, lang: str, *, show_all: bool = False) -> str:
         lines += ["", *_finding(finding, lang)]
     for missing in result.missing:
         artifact, how = missing.artifact.in_language(lang), missing.how_to_record.in_language(lang)
-        lines += ["", f"{missing.side}: {artifact}: {how}"]
+        lines += ["", f"{_MISSING[missing.side].in_language(lang)}: {artifact}. {how}"]
     for table in result.tables if show_all else ():
         lines += ["", *_table(table, lang)]
     return "\n".join(lines)

@@ -29,7 +29,7 @@ def attention(
     """Compute softmax(query keyᵀ · scaling + mask) value, softmax in float32 unless told not to.
 
     Args:
-        module: has ``config.softmax_float32`` and ``num_key_value_groups``.
+        module: an attention layer; `choose_softmax` may have marked it.
         query: [batch, heads, length, head_dim]; key, value: [batch, kv_heads, total, head_dim].
         attention_mask: additive [batch, 1, length, total]; None attends everywhere.
 
@@ -41,10 +41,16 @@ def attention(
     scores = query @ key.transpose(2, 3) * scaling
     if attention_mask is not None:
         scores = scores + attention_mask[..., : key.shape[-2]].to(scores.dtype)
-    widen = getattr(module.config, "softmax_float32", True) and scores.dtype.itemsize < 4
+    widen = getattr(module, "softmax_float32", True) and scores.dtype.itemsize < 4
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32 if widen else None)
     weights = nn.functional.dropout(weights.to(query.dtype), dropout, module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def choose_softmax(model: nn.Module, *, in_float32: bool) -> None:
+    """Have every layer's softmax computed in float32, or in the dtype the scores come in."""
+    for module in model.modules():
+        module.softmax_float32 = in_float32
 
 
 AttentionInterface.register(NAME, attention)

@@ -69,17 +69,8 @@ def build_model(config: StackConfig, tokenizer: PreTrainedTokenizerFast) -> PreT
         model = _random_model(path, overrides, tokenizer, kind, config.stack.seed)
     else:
         model = _from_folder(path, overrides, kind)
-    model.config.softmax_float32 = config.stack.numerics.softmax_float32
+    attention.choose_softmax(model, in_float32=config.stack.numerics.softmax_float32)
     return model.train()
-
-
-@torch.no_grad()
-def sync_weights(trainer_model: torch.nn.Module, rollout_model: torch.nn.Module) -> None:
-    """Copy every parameter and buffer of the trainer into the rollout engine's model, by name.
-
-    Values are rounded to the rollout's dtype where that is narrower.
-    """
-    rollout_model.load_state_dict(trainer_model.state_dict(), strict=True)
 
 
 def _random_model(

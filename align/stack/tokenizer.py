@@ -38,11 +38,7 @@ _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_WORDS = (
-    "system user assistant tool What Which Add The Answer How Then So is of and or to the in for"
-    " that with are was how many much more than each sum plus number larger smaller answer total"
-    " cost day week one two three four five six seven eight nine ten"
-).split()
+_WORDS = ["system", "user", "assistant", "tool", "What", "Which", "Add", "The", "Answer", "How", "Then", "So", "is", "of", "and", "or", "to", "the", "in", "for", "that", "with", "are", "was", "how", "many", "much", "more", "than", "each", "sum", "plus", "number", "larger", "smaller", "answer", "total", "cost", "day", "week", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
 
 def load_tokenizer(config: StackConfig) -> PreTrainedTokenizerFast:

@@ -1,0 +1,1 @@
+"""One module a data format: from a file to rows."""
