@@ -71,6 +71,18 @@ def _config(data: RunData) -> Text | None:
     )
 
 
+def _tokenizer(data: RunData) -> Text | None:
+    from tokenizer_check.special_tokens import special_tokens
+
+    places = special_tokens(data).tokens.values()
+    files = {token.stated.provenance.source for token in places}
+    return (
+        Text(f"special tokens stated in {len(files)} files", f"{len(files)} 个文件声明了特殊 token")
+        if files
+        else None
+    )
+
+
 def _rollout(data: RunData) -> Text | None:
     dumps = data.run.of_kind(ArtifactKind.ROLLOUT)
     return Text(f"{len(dumps)} rollout dumps", f"{len(dumps)} 个 rollout 文件") if dumps else None
@@ -94,6 +106,7 @@ def _curves(data: RunData) -> Text | None:
 _HELD: Mapping[Rung, Callable[[RunData], Text | None]] = {
     Rung.ENVIRONMENT: _environment,
     Rung.CONFIG: _config,
+    Rung.TOKENIZER: _tokenizer,
     Rung.DATA: _data,
     Rung.ROLLOUT: _rollout,
     Rung.REWARD: _rollout,

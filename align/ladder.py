@@ -25,19 +25,28 @@ def comparisons() -> Mapping[Rung, Compare]:
     """Return the rungs this version compares; imported late, they bring numpy and pandas."""
     import align.config.rung
     import align.curves.rung
-    import align.data.rung
     import align.environment.rung
     import align.rollout.reward_rung
     import align.rollout.rung
+    import tokenizer_check.rung
 
     return {
         Rung.ENVIRONMENT: align.environment.rung.compare,
         Rung.CONFIG: align.config.rung.compare,
-        Rung.DATA: align.data.rung.compare,
+        Rung.TOKENIZER: tokenizer_check.rung.compare,
+        Rung.DATA: compare_data,
         Rung.ROLLOUT: align.rollout.rung.compare,
         Rung.REWARD: align.rollout.reward_rung.compare,
         Rung.CURVES: align.curves.rung.compare,
     }
+
+
+def compare_data(reference: RunData, candidate: RunData) -> RungResult:
+    """Compare the rows of both runs; where they differ, replay both samplers to say why."""
+    from align.config.normalise import effective
+    from align.data.rung import compare
+
+    return compare(reference, candidate, lambda run: effective(run.configs, run.run.manifest))
 
 
 def climb(
@@ -67,7 +76,7 @@ def summarise(data: RunData) -> RunSummary:
         first_step=steps[0] if steps else None,
         last_step=steps[1] if steps else None,
         num_files=len({artifact.path for artifact in data.run.artifacts}),
-        unknown_files=tuple(f"{file.path}: {file.looks_like}" for file in data.run.unknown),
+        unknown_files=tuple(map(str, data.run.unknown)),
         problems=tuple(str(problem) for problem in data.problems),
     )
 

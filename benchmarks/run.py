@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHMARKS = ("console_log", "rollouts", "report_render", "report")
+BENCHMARKS = ("console_log", "rollouts", "report_render", "report", "stack_learning")
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ def as_document(inventory: Inventory) -> dict[str, Any]:
             for artifact in inventory.run.artifacts
         ],
         "unknown": [
-            {"path": str(file.path), "looks_like": file.looks_like}
+            {"path": str(file.path), "looks_like": file.looks_like, "remedy": file.remedy}
             for file in inventory.run.unknown
         ],
         "rungs": [
@@ -99,7 +99,7 @@ def _files(inventory: Inventory, lang: str) -> list[str]:
         lines += [f"  {kind:<12} {format:<26} {path}" for path in shown]
     if inventory.run.unknown:
         lines += ["", f"{_label('unknown', lang)}:"]
-        lines += [f"  {file.path}: {file.looks_like}" for file in inventory.run.unknown]
+        lines += [f"  {file}" for file in inventory.run.unknown]
     return lines
 
 

@@ -19,7 +19,9 @@ _COMMANDS = {
     "data": ("align.cli.data", "Compare the rows each step trains on."),
     "rollout": ("align.cli.rollout", "Compare what the models answered."),
     "curves": ("align.cli.curves", "Compare metrics over steps."),
-    "demo": ("align.cli.demo", "Report on two small recorded runs."),
+    "train": ("align.cli.train", "Train with the bundled stack: grpo, ppo, dapo, dpo."),
+    "demo": ("align.cli.demo", "Plant a known fault in a small run, and report on it."),
+    "zoo": ("align.cli.zoo", "Count how often the report is right on known faults."),
 }
 
 

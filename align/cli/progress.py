@@ -40,3 +40,34 @@ def progress_bar(total_bytes: int) -> Iterator[Bar]:
             advance=lambda num_bytes: progress.advance(task, num_bytes),
             stage=lambda name: progress.update(task, description=name),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Where work in pieces says how far it is."""
+
+    total: Callable[[int], None]  # pieces there are
+    done: Callable[[str], None]  # the piece just finished
+
+
+@contextmanager
+def count_bar() -> Iterator[Count]:
+    """Show a bar of pieces done on stderr while the block runs; it disappears at the end."""
+    if not sys.stderr.isatty():
+        yield Count(total=lambda total: None, done=lambda name: None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting", total=None)
+        yield Count(
+            total=lambda total: progress.update(task, total=total),
+            done=lambda name: progress.update(task, advance=1, description=f"{name} done"),
+        )

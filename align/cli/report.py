@@ -83,6 +83,15 @@ def compare_runs(
         return climb(*loaded, on_rung=lambda rung: bar.stage(rung.value))
 
 
+def compare_quietly(reference: Path, candidate: Path) -> Report:
+    """Discover, read and compare two runs without a word; for worker processes."""
+    from align.ladder import climb
+
+    return climb(
+        *(load(find_run(path, ()), lambda num_bytes: None) for path in (reference, candidate))
+    )
+
+
 def read_report(path: Path) -> Report:
     """Read a report.json.
 

@@ -56,7 +56,8 @@ def init(folder: Path, force: bool, dry_run: bool, **stated: Any) -> None:
         raise RunError(
             where=str(folder / FILE_NAME), problem="exists", fix="pass --force to replace it"
         )
-    manifest = filled_manifest(RunData(discover([folder])), **stated)
+    run = discover([folder], skips_broken_manifest=force)
+    manifest = filled_manifest(RunData(run), **stated)
     if dry_run:
         click.echo(manifest_json(manifest), nl=False)
     else:

@@ -14,8 +14,8 @@ from align.core.errors import ExitCode
 from align.core.rung import RungStatus
 
 
-def diff_command(rung_module: str, help: str) -> click.Command:
-    """Return the ``diff`` command of the rung whose module has ``compare``."""
+def diff_command(rung_module: str, help: str, *, function: str = "compare") -> click.Command:
+    """Return the ``diff`` command of the rung that ``function`` of a module compares."""
 
     @click.command("diff", help=help)
     @sides()
@@ -44,7 +44,7 @@ def diff_command(rung_module: str, help: str) -> click.Command:
         runs = find_run(reference, reference_files), find_run(candidate, candidate_files)
         with progress_bar(sum(map(size_bytes, runs))) as bar:
             ours, theirs = (load(run, bar.advance) for run in runs)
-            result = import_module(rung_module).compare(ours, theirs)
+            result = getattr(import_module(rung_module), function)(ours, theirs)
         if as_json:
             report = Report(summarise(ours), summarise(theirs), judge([result]), (result,))
             click.echo(render(to_document(report)), nl=False)

@@ -50,10 +50,10 @@ class Case:
         return reference, candidate
 
     @property
-    def assumed_versions(self) -> list[str]:
+    def assumed_versions(self) -> list[Text]:
         """Say which version is assumed of a side that does not state its own."""
         notes = (*self.reference_config.notes, *self.candidate_config.notes)
-        return [note for note in notes if note.startswith("version ")]
+        return [note for note in notes if note.en.startswith("version ")]
 
     def both(self, name: str, value: ConfigLeaf) -> bool:
         """Tell whether another field has this value on both sides."""

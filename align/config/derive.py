@@ -13,6 +13,7 @@ from align.core.config_value import (
     Provenance,
     ProvenanceKind,
 )
+from align.core.text import joined
 from align.frameworks.config_table import number
 
 
@@ -149,4 +150,4 @@ def _value(
         Provenance(ProvenanceKind.DERIVED, derivation.text),
     )
     assumptions = dict.fromkeys(v.assumption for v in inputs if v.assumption)
-    return EffectiveValue(field, result, raw, "; ".join(assumptions) or None)
+    return EffectiveValue(field, result, raw, joined(assumptions) if assumptions else None)

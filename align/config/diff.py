@@ -87,7 +87,9 @@ def judge(case: Case) -> Finding:
     if any(ruling.by_version for ruling in said):
         assumptions |= dict.fromkeys(case.assumed_versions)
     reasons += [
-        Text(f"Assumed: {text}.", f"假设：{text}。") for text in assumptions if text is not None
+        Text(f"Assumed: {text.en}.", f"假设：{text.zh}。")
+        for text in assumptions
+        if text is not None
     ]
     effect = severity is not Severity.INFO or strength is not Strength.NONE
     return Finding(
@@ -218,8 +220,8 @@ def _fix(case: Case) -> Text:
         return Text(
             f"Write {candidate.key}: {target} in the candidate; it is not set, and "
             f"{_shown(case.candidate)} is the {candidate.provenance.source}.",
-            f"在被测配置中写明 {candidate.key}: {target}；该项未设置，"
-            f"{_shown(case.candidate)} 是默认值（{candidate.provenance.source}）。",
+            f"在被测配置中写明 {candidate.key}: {target}；该项未设置，{_shown(case.candidate)} 是 "
+            f"{candidate.provenance.source.removeprefix('default of ')} 的默认值。",
         )
     return Text(
         f"Set {candidate.key} of the candidate to {target}, or change the reference the same way.",

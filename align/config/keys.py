@@ -6,6 +6,7 @@ import re
 from fnmatch import translate
 from functools import cache
 
+from align.core.text import Text
 from align.frameworks.config_table import ConfigTables
 
 
@@ -29,13 +30,13 @@ def is_section(tables: ConfigTables, key: str) -> bool:
     return any(known.startswith(f"{key}.") for known in tables.keys)
 
 
-def why_ignored(tables: ConfigTables, key: str) -> str | None:
+def why_ignored(tables: ConfigTables, key: str) -> Text | None:
     """Return why a key has no effect on numbers, None where it can have one."""
     exact = tables.ignored.get(key)
     if exact is not None:
-        return str(exact)
+        return exact
     patterns = tables.ignored.items()
-    return next((str(why) for p, why in patterns if "*" in p and matches(p, key)), None)
+    return next((why for p, why in patterns if "*" in p and matches(p, key)), None)
 
 
 @cache

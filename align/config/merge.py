@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from align.core.config_value import ConfigLeaf, ConfigValue, ProvenanceKind, RawConfig
+from align.core.text import Text
 
 _ORDER = list(ProvenanceKind)
 
 
-def strongest(configs: Iterable[RawConfig]) -> tuple[dict[str, ConfigValue], list[str]]:
+def strongest(configs: Iterable[RawConfig]) -> tuple[dict[str, ConfigValue], list[Text]]:
     """Merge files; report keys to which two equally strong files give different values."""
     merged: dict[str, ConfigValue] = {}
     conflicts: list[str] = []
-    notes: list[str] = []
+    notes: list[Text] = []
     for config in configs:
         notes += config.notes
         for key, value in config.values.items():
@@ -26,7 +27,12 @@ def strongest(configs: Iterable[RawConfig]) -> tuple[dict[str, ConfigValue], lis
                 conflicts.append(f"{key} ({known.provenance.source}, {value.provenance.source})")
     if conflicts:
         shown = ", ".join(conflicts[:3]) + (" …" if len(conflicts) > 3 else "")
-        notes.append(f"{len(conflicts)} keys have two values; the first file counts: {shown}")
+        notes.append(
+            Text(
+                f"{len(conflicts)} keys have two values; the first file counts: {shown}",
+                f"{len(conflicts)} 个键有两个取值；以第一个文件为准：{shown}",
+            )
+        )
     return merged, notes
 
 

@@ -10,6 +10,7 @@ from align.config.merge import strongest, undetermined
 from align.config.resolve import Resolution
 from align.core.config_value import ConfigValue, EffectiveConfig, EffectiveValue, RawConfig
 from align.core.run import RunManifest
+from align.core.text import Text
 from align.frameworks.config_table import ConfigTables, config_tables
 from align.frameworks.registry import frameworks
 
@@ -36,7 +37,7 @@ def effective(raw_configs: Sequence[RawConfig], manifest: RunManifest) -> Effect
     stated, notes = strongest(c for c in training if c.framework in (name, None))
     version, assumption = _version(tables, stated, manifest)
     truncated = [c for c in training if c.truncated_at]
-    notes += [f"{c.source}: ends at key {c.truncated_at}" for c in truncated]
+    notes += [_ends_at(c.source, c.truncated_at) for c in truncated if c.truncated_at]
     view = tables.view(stated, version)
     defaults = {} if truncated or not stated else tables.defaults(view.values, version)
     for key in undetermined(training):
@@ -74,16 +75,23 @@ def _framework(configs: Iterable[RawConfig]) -> str | None:
 
 def _version(
     tables: ConfigTables, stated: Mapping[str, ConfigValue], manifest: RunManifest
-) -> tuple[str | None, str | None]:
+) -> tuple[str | None, Text | None]:
     if manifest.framework_version:
         return manifest.framework_version, None
     guess = tables.version(stated)
     if guess is None:
         return None, None
-    return guess, f"version {guess} or later is assumed from the keys: the run does not state it"
+    return guess, Text(
+        f"version {guess} or later is assumed from the keys: the run does not state it",
+        f"根据已有的键假定版本为 {guess} 或更高：该次运行未说明版本",
+    )
 
 
-def _model_fields(configs: Sequence[RawConfig], notes: list[str]) -> dict[str, EffectiveValue]:
+def _ends_at(source: str, key: str) -> Text:
+    return Text(f"{source}: ends at key {key}", f"{source}：到键 {key} 为止")
+
+
+def _model_fields(configs: Sequence[RawConfig], notes: list[Text]) -> dict[str, EffectiveValue]:
     """Take the architecture from config.json; two different ones are not told apart."""
     tables = config_tables("huggingface")
     models = [c for c in configs if c.format in _MODEL_FORMATS]
@@ -92,7 +100,12 @@ def _model_fields(configs: Sequence[RawConfig], notes: list[str]) -> dict[str, E
     leaves = {tuple(sorted((k, repr(v.value)) for k, v in c.values.items())) for c in models}
     if len(leaves) > 1:
         names = ", ".join(c.source for c in models)
-        notes.append(f"several different config.json files, none is used: {names}")
+        notes.append(
+            Text(
+                f"several different config.json files, none is used: {names}",
+                f"有多个不同的 config.json，均未采用：{names}",
+            )
+        )
         return {}
     work = Resolution(tables, models[0].values, {})
     work.resolve()
@@ -103,7 +116,7 @@ def _unknown_framework(
     name: str | None, training: Sequence[RawConfig], configs: Sequence[RawConfig]
 ) -> EffectiveConfig:
     """Keep what config.json says; every other key stays unmatched."""
-    notes: list[str] = []
+    notes: list[Text] = []
     values = _model_fields(configs, notes)
     stated, merge_notes = strongest(training)
     return EffectiveConfig(name, None, values, tuple(stated.values()), {}, (*merge_notes, *notes))

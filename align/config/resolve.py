@@ -10,6 +10,7 @@ from align.config.keys import field_of, is_section, why_ignored
 from align.config.merge import rank
 from align.config.schema import field_named
 from align.core.config_value import ConfigValue, EffectiveValue, Provenance, ProvenanceKind
+from align.core.text import Text, joined
 from align.frameworks.config_table import NOT_SET, ConfigTables, Default, Formula
 
 
@@ -22,8 +23,8 @@ class Resolution:
     defaults: Mapping[str, Default]
     values: dict[str, EffectiveValue] = field(default_factory=dict)
     unmatched: list[ConfigValue] = field(default_factory=list)
-    ignored: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    ignored: dict[str, Text] = field(default_factory=dict)
+    notes: list[Text] = field(default_factory=list)
 
     def resolve(self) -> None:
         """Fill ``values``: formulas first, then stated keys in the tables' order, then defaults."""
@@ -49,7 +50,12 @@ class Resolution:
             result = formula.convert(*(value.value for value in inputs))
         except (TypeError, ValueError, LookupError, ArithmeticError):
             stated = ", ".join(f"{value.key}: {value.value!r}"[:80] for value in inputs)
-            self.notes.append(f"{formula.field} is unknown: {stated} cannot be used")
+            self.notes.append(
+                Text(
+                    f"{formula.field} is unknown: {stated} cannot be used",
+                    f"{formula.field} 未知：{stated} 无法使用",
+                )
+            )
             return
         if result is NOT_SET:
             return
@@ -58,8 +64,8 @@ class Resolution:
         untouched = len(inputs) == 1 and result == main.value
         source = main if untouched else _computed(main, inputs, formula.text)
         assumed = [self.defaults[k].assumption for k in formula.keys if k not in self.stated]
-        text = "; ".join(filter(None, [formula.assumption, *dict.fromkeys(assumed)]))
-        self._set(formula.field, source, text or None, result)
+        assumptions = [text for text in dict.fromkeys([formula.assumption, *assumed]) if text]
+        self._set(formula.field, source, joined(assumptions) if assumptions else None, result)
 
     def _place(self, key: str, value: ConfigValue) -> None:
         """Make a stated key a field, or sort it among the ignored or unmatched ones."""
@@ -72,19 +78,20 @@ class Resolution:
         elif name not in self.values or (not in_formula and _gives_way(self.values[name].raw)):
             self._set(name, value, None)
         elif value.value not in (None, self.values[name].raw.value) and not in_formula:
-            self.ignored[value.key] = f"{self.values[name].raw.key} counts"
+            counts = self.values[name].raw.key
+            self.ignored[value.key] = Text(f"{counts} counts", f"以 {counts} 为准")
 
     def _sort(self, key: str, value: ConfigValue) -> None:
         reason = why_ignored(self.tables, key)
         if reason is None and value.value in (None, ()) and is_section(self.tables, key):
-            reason = "empty section · 空的配置段"
+            reason = Text("empty section", "空的配置段")
         if reason is None:
             self.unmatched.append(value)
         else:
             self.ignored[value.key] = reason
 
     def _set(
-        self, name: str, raw: ConfigValue, assumption: str | None, value: object = NOT_SET
+        self, name: str, raw: ConfigValue, assumption: Text | None, value: object = NOT_SET
     ) -> None:
         leaf = raw.value if value is NOT_SET else value
         kind = field_named(name).kind

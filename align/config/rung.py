@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from align.config.diff import ConfigDiff, compare_configs
 from align.config.merge import strongest
@@ -17,18 +17,14 @@ from align.config.tables import (
 from align.core.config_value import EffectiveConfig, RawConfig
 from align.core.figure import Table
 from align.core.finding import Evidence, Finding, Severity, Side
+from align.core.recording import missing_artifact
 from align.core.run import RunManifest
 from align.core.rung import Missing, Rung, RungResult, RungStatus
-from align.core.text import Text
+from align.core.text import Text, joined
 from dumps.store.run_data import RunData
 
-_HOW = Text(
-    "verl prints its configuration at the start of the log and keeps it in outputs/DATE/TIME/"
-    ".hydra; for MindSpeed-RL keep the main YAML with its model/ folder. Put them into the run "
-    "folder.",
-    "verl 会在日志开头打印配置，并保存在 outputs/日期/时间/.hydra；"
-    "MindSpeed-RL 请保留主 YAML 及其 model/ 目录。将它们放入运行目录。",
-)
+_REFERENCE, _CANDIDATE = Text("reference", "参考"), Text("candidate", "被测")
+_BOTH = Text("both", "两侧")
 
 
 def compare(reference: RunData, candidate: RunData) -> RungResult:
@@ -85,7 +81,7 @@ def _absent(sides: tuple[EffectiveConfig, EffectiveConfig]) -> tuple[Missing, ..
     if not empty:
         return ()
     side = "both" if len(empty) == 2 else empty[0]
-    return (Missing(Text("configuration", "配置"), side, _HOW),)
+    return (missing_artifact(Rung.CONFIG, side),)
 
 
 def _status(diff: ConfigDiff, findings: Sequence[Finding]) -> RungStatus:
@@ -120,13 +116,8 @@ def _collected(
     findings = []
     if unmatched.rows:
         findings.append(_unknown_keys(sides, unmatched))
-    notes = [
-        Evidence(source=note, side=side)
-        for side, config in zip((Side.REFERENCE, Side.CANDIDATE), sides, strict=True)
-        for note in config.notes
-    ]
-    if notes:
-        findings.append(_notes(notes))
+    if any(config.notes for config in sides):
+        findings.append(_notes(sides))
     return findings
 
 
@@ -158,21 +149,30 @@ def _unknown_keys(sides: tuple[EffectiveConfig, EffectiveConfig], unmatched: Tab
     )
 
 
-def _notes(notes: Sequence[Evidence]) -> Finding:
+def _notes(sides: tuple[EffectiveConfig, EffectiveConfig]) -> Finding:
+    said = joined(_said_of(*(config.notes for config in sides)))
     return Finding(
         id="config.notes",
         rung=Rung.CONFIG,
         severity=Severity.INFO,
         title=Text("What was assumed or left out", "所作的假设与遗漏"),
-        reference=sum(note.side is Side.REFERENCE for note in notes),
-        candidate=sum(note.side is Side.CANDIDATE for note in notes),
-        evidence=tuple(notes),
+        reference=len(sides[0].notes),
+        candidate=len(sides[1].notes),
+        evidence=(),
         why=Text(
-            "A value that depends on it can differ from what the run really used.",
-            "依赖于此的值可能与运行实际使用的不同。",
+            f"{said.en}. A value that depends on it can differ from what the run really used.",
+            f"{said.zh}。依赖于此的值可能与运行实际使用的不同。",
         ),
         fix=Text(
             "State framework and version in the run's manifest: align run init.",
             "用 align run init 在运行的清单中写明框架与版本。",
         ),
     )
+
+
+def _said_of(reference: Sequence[Text], candidate: Sequence[Text]) -> Iterator[Text]:
+    """Yield the notes, each once, under the side they are about."""
+    for note in dict.fromkeys((*reference, *candidate)):
+        named = (note in reference, note in candidate)
+        side = {(True, True): _BOTH, (True, False): _REFERENCE, (False, True): _CANDIDATE}[named]
+        yield Text(f"{side.en}: {note.en}", f"{side.zh}：{note.zh}")

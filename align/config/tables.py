@@ -6,9 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from align.config.diff import Compared, ConfigDiff, scalar
-from align.core.config_value import ConfigValue, EffectiveConfig, EffectiveValue
-from align.core.figure import Column, Table
-from align.core.finding import Scalar, Side
+from align.core.config_value import (
+    ConfigValue,
+    EffectiveConfig,
+    EffectiveValue,
+    ProvenanceKind,
+)
+from align.core.figure import Cell, Column, Table
+from align.core.finding import Severity, Side
 from align.core.text import Text
 from align.frameworks.config_table import config_tables
 
@@ -20,6 +25,16 @@ _KEY = Column("key", Text("key", "键"))
 _VALUE = Column("value", Text("value", "值"))
 _PLACE = Column("place", Text("found in", "来源"))
 _WHY = Column("why", Text("why", "原因"))
+
+_SIDES = {
+    Side.REFERENCE: Text("reference", "参考"),
+    Side.CANDIDATE: Text("candidate", "被测"),
+}
+_SEVERITIES = {
+    Severity.ERROR: Text("error", "错误"),
+    Severity.WARNING: Text("warning", "警告"),
+    Severity.INFO: Text("info", "提示"),
+}
 
 Stated = Mapping[str, ConfigValue]
 
@@ -49,7 +64,7 @@ def one_sided_table(diff: ConfigDiff) -> Table:
         Text("Known on one side only, or not comparable", "仅一侧可知，或无法比较"),
         (_FIELD, _SIDE, _VALUE, _PLACE),
         tuple(
-            (value.field, side.value, scalar(value.value), place(value))
+            (value.field, _SIDES[side], scalar(value.value), place(value))
             for side, value in diff.one_sided
         ),
     )
@@ -57,12 +72,12 @@ def one_sided_table(diff: ConfigDiff) -> Table:
 
 def unmatched_table(reference: EffectiveConfig, candidate: EffectiveConfig) -> Table:
     """Return the keys no table knows, with the nearest one that is known."""
-    rows: list[tuple[Scalar, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     for side, config in ((Side.REFERENCE, reference), (Side.CANDIDATE, candidate)):
         nearest = _Nearest(config.framework)
         for value in config.unmatched:
             where = f"{value.provenance.source}:{value.provenance.line or '?'}"
-            rows.append((value.key, side.value, scalar(value.value), nearest(value.key), where))
+            rows.append((value.key, _SIDES[side], scalar(value.value), nearest(value.key), where))
     return Table(
         "config.unmatched",
         Text("Keys in no table", "未知的键"),
@@ -82,7 +97,7 @@ def ignored_table(
 ) -> Table:
     """Return the keys that differ and are known not to touch numbers, with the reason."""
     reasons = {**candidate.ignored, **reference.ignored}
-    rows: list[tuple[Scalar, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     for key in sorted(reasons):
         first, second = (side[key].value if key in side else None for side in stated)
         if first != second and all(key in side for side in stated):
@@ -95,9 +110,13 @@ def ignored_table(
     )
 
 
-def place(value: EffectiveValue) -> str:
+def place(value: EffectiveValue) -> Cell:
     """Return key, file and line of a value, or how it came about."""
     provenance = value.raw.provenance
+    if provenance.kind is ProvenanceKind.DEFAULT:
+        version = provenance.source.removeprefix("default of ")
+        key = value.raw.key
+        return Text(f"{key} (default of {version})", f"{key}（{version} 的默认值）")
     where = f"{provenance.source}:{provenance.line}" if provenance.line else provenance.source
     return f"{value.raw.key} ({where})"
 
@@ -113,11 +132,11 @@ class _Nearest:
         return next(iter(get_close_matches(key, self._known, n=1, cutoff=0.75)), None)
 
 
-def _compared_row(row: Compared) -> tuple[Scalar, ...]:
+def _compared_row(row: Compared) -> tuple[Cell, ...]:
     return (
         row.name,
         "=" if row.same else "≠",
-        row.finding.severity.value if row.finding else None,
+        _SEVERITIES[row.finding.severity] if row.finding else None,
         scalar(row.reference.value),
         scalar(row.candidate.value),
         place(row.reference),

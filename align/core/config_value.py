@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from align.core.text import Text
+
 ConfigScalar = None | bool | int | float | str
 ConfigLeaf = ConfigScalar | tuple["ConfigLeaf", ...]
 
@@ -56,7 +58,7 @@ class RawConfig:
     values: Mapping[str, ConfigValue]
     truncated_at: str | None = None
     num_unread_lines: int = 0
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     unknown: tuple[str, ...] = ()
 
 
@@ -70,7 +72,7 @@ class EffectiveValue:
     field: str
     value: ConfigLeaf
     raw: ConfigValue
-    assumption: str | None = None  # such as a version that the run does not state
+    assumption: Text | None = None  # such as a version that the run does not state
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +83,5 @@ class EffectiveConfig:
     framework_version: str | None
     values: Mapping[str, EffectiveValue]
     unmatched: tuple[ConfigValue, ...] = ()  # keys in no table
-    ignored: Mapping[str, str] = field(default_factory=dict)  # key -> why it is harmless
-    notes: tuple[str, ...] = ()
+    ignored: Mapping[str, Text] = field(default_factory=dict)  # key -> why it is harmless
+    notes: tuple[Text, ...] = ()

@@ -11,17 +11,6 @@ _LATER = Text(
 )
 
 _NOT_COMPARED_YET: dict[Rung, tuple[Text, Text]] = {
-    Rung.TOKENIZER: (
-        Text("tokenizer folders of both runs", "两次运行各自的分词器目录"),
-        Text(
-            "Keep a copy of the tokenizer folder each run really loads (tokenizer.json, "
-            "tokenizer_config.json, generation_config.json, config.json) in its run folder and "
-            "compare eos_token_id and pad_token_id by hand.",
-            "把每次运行真正加载的分词器目录（tokenizer.json、tokenizer_config.json、"
-            "generation_config.json、config.json）复制到运行目录，"
-            "并人工核对 eos_token_id 与 pad_token_id。",
-        ),
-    ),
     Rung.TOKENS: (
         Text(
             "trainer inputs: input_ids, attention_mask, position_ids",
@@ -112,6 +101,18 @@ _COMPARED: dict[Rung, tuple[Text, Text]] = {
             "YAML with its model file.",
             "保留 verl 的 outputs/DATE/TIME/.hydra 目录或控制台日志，"
             "或 MindSpeed-RL 的 YAML 及其模型文件。",
+        ),
+    ),
+    Rung.TOKENIZER: (
+        Text(
+            "model and tokenizer files that state eos and pad",
+            "声明 eos 与 pad 的模型与分词器文件",
+        ),
+        Text(
+            "Copy config.json, generation_config.json, tokenizer_config.json and "
+            "special_tokens_map.json of the folder each run really loads into its run folder.",
+            "把每次运行真正加载的目录中的 config.json、generation_config.json、"
+            "tokenizer_config.json 与 special_tokens_map.json 复制到其运行目录。",
         ),
     ),
     Rung.DATA: (

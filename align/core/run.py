@@ -38,6 +38,11 @@ class UnknownFile:
 
     path: Path
     looks_like: str  # "gzip data", "Git-LFS pointer", "text", "empty file" …
+    remedy: str | None = None  # how to make it readable, such as "unpack it with `gunzip`"
+
+    def __str__(self) -> str:
+        """Name the file, what it looks like, and the remedy where there is one."""
+        return "; ".join(filter(None, [f"{self.path}: {self.looks_like}", self.remedy]))
 
 
 @dataclass(frozen=True, slots=True)

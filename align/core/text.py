@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 LANGUAGES = ("en", "zh")
@@ -24,3 +25,9 @@ class Text:
 
     def __str__(self) -> str:
         return self.en
+
+
+def joined(texts: Iterable[Text]) -> Text:
+    """Return clauses as one text."""
+    clauses = tuple(texts)
+    return Text("; ".join(t.en for t in clauses), "；".join(t.zh for t in clauses))

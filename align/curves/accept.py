@@ -15,8 +15,8 @@ import numpy as np
 from align.core.text import Text
 from align.core.threshold import Threshold
 from align.curves.bootstrap import block_length, interval, mean_interval, resample
-from align.curves.diverge import relative_to
 from align.curves.pair import PairedMetric, Pairing
+from align.curves.shift import relative_to
 from align.curves.smooth import smooth, window_for
 
 ABSOLUTE_LIMIT = Threshold(

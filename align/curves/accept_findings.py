@@ -9,7 +9,7 @@ from align.core.finding import Finding, Severity
 from align.core.rung import Rung
 from align.core.text import Text
 from align.curves.accept import HORIZON_STEPS, Acceptance, Criterion, Outcome
-from align.curves.diverge import onset_of
+from align.curves.onset import onset_of
 
 _NAMES = {
     "absolute_error": Text("absolute error of the reward curve", "奖励曲线绝对误差"),
@@ -50,7 +50,7 @@ def _finding(
     acceptance: Acceptance, criterion: Criterion, first_step: int, severity: Severity
 ) -> Finding:
     metric, failed = acceptance.metric, severity is Severity.ERROR
-    step = onset_of(metric, math.copysign(1.0, criterion.candidate - criterion.reference))
+    onset = onset_of(metric, math.copysign(1.0, criterion.candidate - criterion.reference))
     name, size = criterion_name(criterion), f"{criterion.error:.1%}"
     interval, limit = f"{criterion.low:.1%} – {criterion.high:.1%}", f"{criterion.limit.value:.0%}"
     above, zh = ("is above", "超过") if failed else ("is not decided against", "无法判定是否满足")
@@ -65,13 +65,17 @@ def _finding(
         ),
         reference=criterion.reference,
         candidate=criterion.candidate,
-        evidence=metric.evidence(step if failed else int(metric.steps[-1])),
+        evidence=metric.evidence(onset.step if failed else int(metric.steps[-1])),
         why=Text(
             f"Computed as {criterion.formula.en}; {covered.en}.",
             f"计算方法：{criterion.formula.zh}；{covered.zh}。",
         ),
-        fix=_FIX_FAILED if failed else _FIX_UNDECIDED,
-        symptom=metric.symptom(step, first_step, noise_sized=False) if failed else None,
+        fix=_FIX_FAILED if failed else _FIX_COMPLETE if acceptance.complete else _FIX_LONGER,
+        symptom=metric.symptom(
+            onset.step, first_step, noise_sized=False, uncertainty=onset.uncertainty
+        )
+        if failed
+        else None,
     )
 
 
@@ -81,7 +85,16 @@ _FIX_FAILED = Text(
     "先处理本报告中更早的环节：奖励是差异最后才显现的地方。"
     "若它们全部对齐，则重复一次参考运行以了解其自身波动。",
 )
-_FIX_UNDECIDED = Text(
-    "Train both runs longer, up to 500 steps, or repeat the reference: the interval narrows.",
-    "把两侧训练得更久（至多 500 步），或重复一次参考运行：区间会变窄。",
+_REPEAT = Text(
+    "Repeat the reference with another seed: what its repeats differ by is what chance alone does.",
+    "换一个随机种子重复参考运行：两次参考之间的差异，就是随机波动本身的大小。",
+)
+_FIX_LONGER = Text(
+    f"Train both runs longer, up to {HORIZON_STEPS.value:.0f} steps: the interval narrows. "
+    f"{_REPEAT.en}",
+    f"把两侧训练得更久（至多 {HORIZON_STEPS.value:.0f} 步），区间会随之变窄。{_REPEAT.zh}",
+)
+_FIX_COMPLETE = Text(
+    f"Acceptance judges no more steps than these, so longer training does not help. {_REPEAT.en}",
+    f"验收只看这些步，继续训练并无帮助。{_REPEAT.zh}",
 )

@@ -47,11 +47,40 @@ def effective_size(values: FloatArray) -> float:
     return max(2.0, len(values) * (1 - correlation) / (1 + correlation))
 
 
+def cautious_size(values: FloatArray) -> float:
+    """Return `effective_size` with the autocorrelation taken one standard error higher.
+
+    Few steps say little about their own autocorrelation, and what is taken too low there makes a
+    wandering series look shifted. Source of the standard error: sqrt((1 - r^2) / n), Bartlett 1946.
+    """
+    correlation, num = lag_one_autocorrelation(values), len(values)
+    higher = correlation + math.sqrt((1 - correlation**2) / num)
+    correlation = min(higher, _MAX_AUTOCORRELATION)
+    return max(2.0, num * (1 - correlation) / (1 + correlation))
+
+
 def standard_error(values: FloatArray) -> tuple[float, float]:
     """Return the standard error of the mean of a series [n], n >= 3, and its degrees of freedom."""
-    size, residual = effective_size(values), detrended(values)
-    deviation = math.sqrt(float(residual @ residual) / (len(values) - 2))
-    return deviation / math.sqrt(size), size - 1
+    size = effective_size(values)
+    return deviation(values) / math.sqrt(size), size - 1
+
+
+def deviation(values: FloatArray) -> float:
+    """Return the standard deviation of a series [n], n >= 3, around its line."""
+    residual = detrended(values)
+    return math.sqrt(float(residual @ residual) / (len(values) - 2))
+
+
+def error_of_average(values: FloatArray, num: int) -> float:
+    """Return the standard error of the average of ``num`` successive steps like these [n].
+
+    Source: variance of the mean of a first-order autoregression,
+    s^2 / num ((1 + r) / (1 - r) - 2 r (1 - r^num) / (num (1 - r)^2)). Unlike s^2 over the
+    effective number it stays below s^2 for few steps.
+    """
+    r = lag_one_autocorrelation(values)
+    share = (1 + r) / (1 - r) - 2 * r * (1 - r**num) / (num * (1 - r) ** 2)
+    return deviation(values) * math.sqrt(share / num)
 
 
 def p_value(values: FloatArray) -> float:
@@ -96,7 +125,9 @@ def step_noise(values: FloatArray) -> float:
     A slow trend does not count as noise. Source: von Neumann 1941, sqrt(mean(diff^2) / 2), over
     sqrt(1 - r), which undoes what first-order autocorrelation r takes off the differences.
     """
-    if len(values) < 2:
-        return 0.0
-    successive = math.sqrt(float(np.mean(np.diff(values) ** 2)) / 2)
-    return successive / math.sqrt(1 - lag_one_autocorrelation(values))
+    return scatter(values) / math.sqrt(1 - lag_one_autocorrelation(values))
+
+
+def scatter(values: FloatArray) -> float:
+    """Return sqrt(mean(diff^2) / 2) of a series [n]: its noise from step to step."""
+    return math.sqrt(float(np.mean(np.diff(values) ** 2)) / 2) if len(values) > 1 else 0.0

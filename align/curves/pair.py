@@ -74,9 +74,11 @@ class PairedMetric:
             value_evidence(self.candidate_series, step - self.shift, Side.CANDIDATE),
         )
 
-    def symptom(self, step: int, first_step: int, *, noise_sized: bool) -> Symptom:
-        """Return this metric's divergence at ``step``."""
-        return Symptom(self.name, self.meaning.rung, step, first_step, noise_sized)
+    def symptom(
+        self, step: int, first_step: int, *, noise_sized: bool, uncertainty: int = 0
+    ) -> Symptom:
+        """Return this metric's divergence at ``step``, or up to ``uncertainty`` steps later."""
+        return Symptom(self.name, self.meaning.rung, step, first_step, noise_sized, uncertainty)
 
     def where(self, mask: BoolArray) -> PairedMetric:
         """Return the pair at the steps of a mask [n]."""

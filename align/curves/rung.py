@@ -12,14 +12,18 @@ from align.core.rung import Missing, Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.curves.accept import Acceptance, Outcome, accept
 from align.curves.accept_findings import acceptance_findings, coverage, criterion_name
+from align.curves.amplitude import find_amplitudes
+from align.curves.collapse import find_collapses
+from align.curves.collapse_findings import collapse_findings
 from align.curves.consistency import consistency_findings, is_consistency
 from align.curves.constant import constant_findings
-from align.curves.diverge import MIN_STEPS, Shift, find_shifts
+from align.curves.diverge import MIN_STEPS, find_shifts
 from align.curves.exact import exact_findings
 from align.curves.first_step import first_step_findings
 from align.curves.nonfinite import nonfinite_findings
-from align.curves.pair import Pairing, is_exact, pair_logs
-from align.curves.shift_findings import shift_findings
+from align.curves.pair import PairedMetric, Pairing, is_exact, pair_logs
+from align.curves.shift import Shift, one_a_metric
+from align.curves.shift_findings import amplitude_findings, shift_findings
 from align.curves.spikes import spike_findings
 from align.curves.tables import acceptance_table, curve_pairs, metrics_table, one_sided_table
 from dumps.store.run_data import RunData
@@ -47,9 +51,7 @@ def _compare(reference: MetricLog, candidate: MetricLog) -> RungResult:
     if not pairing.metrics:
         return _no_common_step(reference, candidate, pairing)
     acceptance = accept(pairing)
-    shifts = find_shifts(
-        [m for m in pairing.training if not is_exact(m.name) and not is_consistency(m.name)]
-    )
+    shifts = find_shifts(_sampled(pairing))
     findings = _findings(pairing, acceptance, shifts)
     status = _status(pairing, acceptance, findings)
     tables = (
@@ -63,7 +65,7 @@ def _compare(reference: MetricLog, candidate: MetricLog) -> RungResult:
         summary=_summary(pairing, acceptance, findings, status),
         findings=findings,
         tables=tuple(table for table in tables if table is not None),
-        curves=curve_pairs(pairing, findings, shifts),
+        curves=curve_pairs(pairing, findings, one_a_metric(shifts)),
     )
 
 
@@ -71,18 +73,30 @@ def _findings(
     pairing: Pairing, acceptance: Acceptance | None, shifts: Sequence[Shift]
 ) -> tuple[Finding, ...]:
     """Collect all findings: most severe first, then by onset."""
+    collapses = tuple(find_collapses(shifts))
+    collapsed = {collapse.metric.name for collapse in collapses}
+    others = one_a_metric(shift for shift in shifts if shift.metric.name not in collapsed)
+    moved = collapsed.union(shift.metric.name for shift in others)
+    swings = (a for a in find_amplitudes(_sampled(pairing)) if a.metric.name not in moved)
     findings = [
+        *collapse_findings(collapses, pairing.first_step),
         *first_step_findings(pairing),
         *nonfinite_findings(pairing),
         *exact_findings(pairing),
         *consistency_findings(pairing),
         *(acceptance_findings(acceptance, pairing.first_step) if acceptance else ()),
         *constant_findings(pairing),
-        *shift_findings(shifts, pairing.first_step),
+        *shift_findings(others, pairing.first_step),
+        *amplitude_findings(swings),
         *spike_findings(pairing),
         *_numbering_finding(pairing),
     ]
     return tuple(sorted(findings, key=_reading_order))
+
+
+def _sampled(pairing: Pairing) -> list[PairedMetric]:
+    """Return the metrics that are judged by their averages, and by nothing else."""
+    return [m for m in pairing.training if not is_exact(m.name) and not is_consistency(m.name)]
 
 
 def _reading_order(finding: Finding) -> tuple[int, int]:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from align.core.finding import Finding, Severity
 from align.core.rung import Rung
 from align.core.text import Text
-from align.curves.diverge import LARGE_FACTOR, Shift
+from align.curves.amplitude import Amplitude
 from align.curves.noise import FAMILY_ALPHA
+from align.curves.shift import LARGE_FACTOR, Shift
 
 
 def shift_findings(shifts: Iterable[Shift], first_step: int) -> Iterator[Finding]:
@@ -23,12 +24,52 @@ def shift_findings(shifts: Iterable[Shift], first_step: int) -> Iterator[Finding
             title=_ratio_title(shift) if by_ratio else _shift_title(shift),
             reference=shift.reference,
             candidate=shift.candidate,
-            evidence=metric.evidence(shift.onset),
+            evidence=metric.evidence(shift.onset.step),
             why=_why(shift),
             fix=_FIX,
-            symptom=metric.symptom(shift.onset, first_step, noise_sized=not by_ratio)
+            symptom=metric.symptom(
+                shift.onset.step,
+                first_step,
+                noise_sized=not by_ratio,
+                uncertainty=shift.onset.uncertainty,
+            )
             if shift.large
             else None,
+        )
+
+
+def amplitude_findings(amplitudes: Iterable[Amplitude]) -> Iterator[Finding]:
+    """Yield a note for each signed metric that swings farther on one side.
+
+    A note only: near 0 such a loss is what rounding and the split into micro-batches leave over.
+    """
+    for amplitude in amplitudes:
+        metric = amplitude.metric
+        sizes = f"{amplitude.reference:.3g} → {amplitude.candidate:.3g}"
+        yield Finding(
+            id=f"curves.{dotted(metric.name)}.amplitude",
+            rung=Rung.CURVES,
+            severity=Severity.INFO,
+            title=Text(
+                f"{metric.name} of the candidate swings {amplitude.ratio:.3g} times as far around "
+                f"0 as that of the reference (typical size {sizes})",
+                f"{metric.name}：被测围绕 0 的摆幅约为参考的 {amplitude.ratio:.3g} 倍"
+                f"（典型大小 {sizes}）",
+            ),
+            reference=amplitude.reference,
+            candidate=amplitude.candidate,
+            evidence=metric.evidence(int(metric.steps[-1])),
+            why=Text(
+                f"95 % interval of the ratio: {amplitude.low:.3g} to {amplitude.high:.3g}. "
+                f"{_chance(amplitude.p).en} A factor in front of the loss shows like this, and so "
+                "does another split into micro-batches.",
+                f"比值的 95 % 区间为 {amplitude.low:.3g} 至 {amplitude.high:.3g}。"
+                f"{_chance(amplitude.p).zh}损失前多出的系数会如此表现，micro-batch 划分不同也会。",
+            ),
+            fix=Text(
+                "Compare loss aggregation, advantage normalisation and micro-batch sizes.",
+                "比较损失聚合方式、优势归一化与 micro-batch 大小。",
+            ),
         )
 
 
@@ -41,8 +82,8 @@ def _ratio_title(shift: Shift) -> Text:
     name, ratio = shift.metric.name, shift.ratio
     return Text(
         f"{name} of the candidate is {ratio:.3g} times that of the reference, from about step "
-        f"{shift.onset} on",
-        f"{name}：被测侧约为参考侧的 {ratio:.3g} 倍，约从第 {shift.onset} 步开始",
+        f"{shift.onset.step} on",
+        f"{name}：约从第 {shift.onset.step} 步起，被测约为参考的 {ratio:.3g} 倍",
     )
 
 
@@ -52,22 +93,14 @@ def _shift_title(shift: Shift) -> Text:
     values = f"{shift.reference:.4g} → {shift.candidate:.4g}"
     return Text(
         f"{name} of the candidate is {'higher' if higher else 'lower'} by {size} over the last "
-        f"half of the run ({values}), from about step {shift.onset} on",
-        f"{name}：后半程被测侧{'偏高' if higher else '偏低'} {size}（{values}），"
-        f"约从第 {shift.onset} 步开始",
+        f"{shift.num_last} steps ({values}), from about step {shift.onset.step} on",
+        f"{name}：约从第 {shift.onset.step} 步起，被测{'偏高' if higher else '偏低'}；"
+        f"最后 {shift.num_last} 步相差 {size}（{values}）",
     )
 
 
 def _why(shift: Shift) -> Text:
-    chance = (
-        _EVERY_STEP
-        if shift.p > FAMILY_ALPHA.value
-        else Text(
-            f"Chance alone gives such a mean with p = {shift.p:.1g}, allowing for autocorrelation "
-            "and for all metrics tested.",
-            f"考虑自相关与同时检验的全部指标后，偶然出现这种均值的概率为 p = {shift.p:.1g}。",
-        )
-    )
+    chance = _EVERY_STEP if shift.p > FAMILY_ALPHA.value else _chance(shift.p)
     if shift.ratio is not None and shift.factor >= LARGE_FACTOR.value:
         low, high = f"{shift.ratio_low:.3g}", f"{shift.ratio_high:.3g}"
         interval = Text(
@@ -82,6 +115,14 @@ def _why(shift: Shift) -> Text:
         f"{chance.en} Two correct runs whose rounding or sampling differs drift apart like this "
         "too; a repeat of the reference would tell.",
         f"{chance.zh}两次正确的运行若舍入或采样不同也会这样逐渐分开；重复一次参考运行即可判断。",
+    )
+
+
+def _chance(p: float) -> Text:
+    return Text(
+        f"Chance alone gives such a mean with p = {p:.1g}, allowing for autocorrelation and for "
+        "all metrics tested.",
+        f"考虑自相关与同时检验的全部指标后，偶然出现这种均值的概率为 p = {p:.1g}。",
     )
 
 

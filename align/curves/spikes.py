@@ -11,8 +11,9 @@ from align.core.finding import Finding, Severity
 from align.core.rung import Rung
 from align.core.text import Text
 from align.core.threshold import Threshold
-from align.curves.diverge import testable, uses_ratio
+from align.curves.diverge import testable
 from align.curves.pair import BoolArray, FloatArray, PairedMetric, Pairing
+from align.curves.shift import uses_ratio
 from align.curves.shift_findings import dotted
 
 FAR_OUT = Threshold(

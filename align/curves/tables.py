@@ -12,10 +12,10 @@ from align.core.metric import MetricSeries
 from align.core.text import Text
 from align.curves.accept import Acceptance
 from align.curves.accept_findings import coverage, criterion_name
-from align.curves.diverge import Shift, relative_to
 from align.curves.noise import FAMILY_ALPHA
 from align.curves.pair import FloatArray, PairedMetric, Pairing
 from align.curves.prominence import prominence
+from align.curves.shift import Shift, relative_to
 from align.curves.shift_findings import dotted
 from align.curves.smooth import smooth, window_for
 
@@ -170,8 +170,9 @@ def _curve_pair(metric: PairedMetric, finding: Finding | None, shift: Shift | No
     if shift is not None:
         means = f"{shift.reference:.4g} → {shift.candidate:.4g}"
         note = Text(
-            f"apart from about step {shift.onset} on; mean of the last half {means}",
-            f"约自第 {shift.onset} 步起分开；后半均值 {means}",
+            f"apart from about step {shift.onset.step} on; mean of the last {shift.num_last} steps "
+            f"{means}",
+            f"约从第 {shift.onset.step} 步起分开；最后 {shift.num_last} 步的均值 {means}",
         )
     elif finding is not None:
         note = finding.title

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
 from align.core.rung import Rung
 from align.core.text import Text
 from align.data.constant_edit import ConstantEdit
 from align.data.prompt_lengths import PromptLengths
+from align.data.order_diff import OrderCause
 from align.data.prompt_order import PromptOrder
 from dumps.store.rollout_index import RowText
 
@@ -37,7 +40,7 @@ _TEMPLATE_FIX = Text(
 _TEMPLATE_WHY = Text(
     "The model is asked the same questions in other words: its answers and its log_probs differ "
     "from the first step on.",
-    "模型看到的是同样的题目、不同的文本，因此从第一步起回答和 log_probs 就不同。",
+    "模型看到的是同样的题目、不同的文本，因此从第一步起回复和 log_probs 就不同。",
 )
 
 
@@ -99,9 +102,9 @@ def template_by_prompts(edit: ConstantEdit, reference: RowText, candidate: RowTe
         rung=Rung.DATA,
         severity=Severity.ERROR,
         title=Text(
-            f"the same questions are rendered with another template: {quoted(old)!r} against "
-            f"{quoted(new)!r}",
-            f"同样的题目使用了不同的模板渲染：{quoted(old)!r} 对 {quoted(new)!r}",
+            f"the same questions are rendered with another template: {quoted(old)!r} in the "
+            f"reference, {quoted(new)!r} in the candidate",
+            f"同样的题目用不同的模板渲染：参考为 {quoted(old)!r}，被测为 {quoted(new)!r}",
         ),
         reference=quoted(old),
         candidate=quoted(new),
@@ -152,7 +155,7 @@ def template_by_lengths(pair: PromptLengths, offset: float) -> Finding:
     """Say that every prompt is longer by the same number of tokens."""
     longer = Side.CANDIDATE if offset > 0 else Side.REFERENCE
     a, b = int(pair.reference_at[0]), int(pair.candidate_at[0])
-    zh_side = "candidate" if longer is Side.CANDIDATE else "reference"
+    zh_side = "被测" if longer is Side.CANDIDATE else "参考"
     return Finding(
         id="data.prompt_template",
         rung=Rung.DATA,
@@ -160,7 +163,7 @@ def template_by_lengths(pair: PromptLengths, offset: float) -> Finding:
         title=Text(
             f"the {longer.value}'s prompts are {abs(offset):.6g} tokens longer at every one of "
             f"{len(pair.steps)} steps: another template or system prompt",
-            f"{zh_side} 的 prompt 在全部 {len(pair.steps)} 步都长 {abs(offset):.6g} 个 token："
+            f"{zh_side}的 prompt 在全部 {len(pair.steps)} 步都长 {abs(offset):.6g} 个 token："
             "模板或 system prompt 不同",
         ),
         reference=float(pair.reference.values[a]),
@@ -193,13 +196,24 @@ def other_ground_truths(
         why=Text(
             "Rule rewards compare the response with the ground truth, so the same response gets "
             "another score.",
-            "规则奖励把回答与标准答案比较，因此同样的回答会得到不同的分数。",
+            "规则奖励把回复与标准答案比较，因此同样的回复会得到不同的分数。",
         ),
         fix=Text(
             "Compare the label columns of both data sets for the quoted prompt.",
             "请对照引用的 prompt，检查两侧数据集的标签列。",
         ),
         mechanism=Mechanism(Rung.REWARD, Strength.SEMANTIC),
+    )
+
+
+def with_cause(finding: Finding, cause: OrderCause | None) -> Finding:
+    """Add why the order differs to a finding that says that it does."""
+    if cause is None:
+        return finding
+    return replace(
+        finding,
+        title=Text(f"{finding.title.en}; {cause.what.en}", f"{finding.title.zh}；{cause.what.zh}"),
+        evidence=(*cause.evidence, *finding.evidence),
     )
 
 

@@ -7,12 +7,12 @@ prompt length statistics of the metrics are compared, which is strong evidence b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from align.core.figure import Column, Table
-from align.core.finding import Finding
+from align.core.finding import Finding, Side
 from align.core.recording import missing_artifact
 from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
@@ -20,30 +20,55 @@ from align.data import findings
 from align.data.constant_edit import find_constant_edit
 from align.data.dynamic_order import dynamic_sampling, is_asynchronous
 from align.data.prompt_lengths import PromptLengths, compare_lengths, first_difference
-from align.data.prompt_order import PromptOrder, compare_prompts
+from align.data.order_cause import Effective, cause_of_lengths, cause_of_prompts
+from align.data.order_diff import OrderCause
+from align.data.prompt_order import PromptOrder, StepPrompts, compare_prompts
 from dumps.store.rollout_pair import RolloutPair, pair_rollouts
 from dumps.store.run_data import RunData
 
 _SAMPLES = 256  # prompts read again to look for a template; a batch is seldom larger
 _QUOTED = 2
+_ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
 
 
-def compare(reference: RunData, candidate: RunData) -> RungResult:
-    """Compare the rows both runs were given."""
+def compare(
+    reference: RunData, candidate: RunData, effective: Effective | None = None
+) -> RungResult:
+    """Compare the rows both runs were given.
+
+    Args:
+        effective: resolves a run's configuration; with it rows that differ are explained by
+            replaying both samplers.
+    """
+    explain = _Explain((reference, candidate), effective)
     if len(reference.rollouts) and len(candidate.rollouts):
         pair = pair_rollouts(reference.rollouts, candidate.rollouts)
         order = compare_prompts(pair)
         if order is not None:
-            return _order_unless_dynamic(_by_prompts(pair, order), reference, candidate)
+            return _order_unless_dynamic(_by_prompts(pair, order, explain), reference, candidate)
     lengths = compare_lengths(reference.metrics, candidate.metrics)
     if lengths:
         return _order_unless_dynamic(
-            _by_lengths(lengths, reference, candidate), reference, candidate
+            _by_lengths(lengths, reference, candidate, explain), reference, candidate
         )
     return _missing(reference, candidate)
 
 
-def _by_prompts(pair: RolloutPair, order: PromptOrder) -> RungResult:
+@dataclass(frozen=True, slots=True)
+class _Explain:
+    """Says why rows differ, when it is asked: replaying a sampler takes its time."""
+
+    runs: tuple[RunData, RunData]
+    effective: Effective | None
+
+    def prompts(self, pair: RolloutPair, first: StepPrompts) -> OrderCause | None:
+        return cause_of_prompts(pair, self.runs, self.effective, first.step, first.num_common)
+
+    def lengths(self, step: int) -> OrderCause | None:
+        return cause_of_lengths(self.runs, self.effective, step)
+
+
+def _by_prompts(pair: RolloutPair, order: PromptOrder, explain: _Explain) -> RungResult:
     first = order.first_divergent
     truths = _ground_truths(pair)
     tables = (_order_table(order),)
@@ -52,7 +77,7 @@ def _by_prompts(pair: RolloutPair, order: PromptOrder) -> RungResult:
         how = Text(
             f" The {pair.steps_inferred.value}'s dump has no step; it was split in file order, "
             "which the prompts confirm.",
-            f"{pair.steps_inferred.value} 的数据没有 step 字段，按文件顺序切分，并由 prompt 证实。",
+            f"{_ZH[pair.steps_inferred]}的数据没有 step 字段，按文件顺序切分，并由 prompt 证实。",
         )
     if first is None:
         steps = order.steps
@@ -68,7 +93,9 @@ def _by_prompts(pair: RolloutPair, order: PromptOrder) -> RungResult:
             findings=truths,
             tables=tables,
         )
-    cause = _template(pair, order) or _order(pair, order)
+    cause = _template(pair, order) or findings.with_cause(
+        _order(pair, order), explain.prompts(pair, first)
+    )
     return RungResult(
         name=Rung.DATA,
         status=RungStatus.DIVERGED,
@@ -114,7 +141,10 @@ def _ground_truths(pair: RolloutPair) -> tuple[Finding, ...]:
 
 
 def _by_lengths(
-    lengths: tuple[PromptLengths, ...], reference: RunData, candidate: RunData
+    lengths: tuple[PromptLengths, ...],
+    reference: RunData,
+    candidate: RunData,
+    explain: _Explain,
 ) -> RungResult:
     first = first_difference(lengths)
     names = ", ".join(pair.reference.name for pair in lengths)
@@ -125,7 +155,9 @@ def _by_lengths(
         shifted = compare_lengths(reference.metrics, candidate.metrics, shift=shift)
         if _prove_same_rows(shifted):
             return _equal_but_counted_otherwise(names, len(shifted[0].steps), shift)
-    finding = _template_by_lengths(lengths) or findings.order_by_lengths(*first)
+    finding = _template_by_lengths(lengths) or findings.with_cause(
+        findings.order_by_lengths(*first), explain.lengths(first[0])
+    )
     return RungResult(
         name=Rung.DATA,
         status=RungStatus.DIVERGED,
@@ -186,7 +218,7 @@ def _equal_but_counted_otherwise(names: str, num_steps: int, shift: int) -> Rung
             f"{names} are equal at all {num_steps} common steps once {shift:+d} is added to the "
             "candidate's step numbers: very likely the same rows; the two runs count steps from "
             "another number.",
-            f"把 candidate 的步号加 {shift:+d} 后，{names} 在全部 {num_steps} 个共同的步均相同："
+            f"把被测的步号加 {shift:+d} 后，{names} 在全部 {num_steps} 个共同的步均相同："
             "样本很可能一致，只是两次运行的步号起点不同。",
         ),
     )
@@ -254,8 +286,8 @@ def _sentence(text: str) -> str:
 def _order_table(order: PromptOrder) -> Table:
     columns = (
         Column("step", Text("step", "步"), numeric=True),
-        Column("reference", Text("prompts, reference", "reference 的 prompt 数"), numeric=True),
-        Column("candidate", Text("prompts, candidate", "candidate 的 prompt 数"), numeric=True),
+        Column("reference", Text("prompts, reference", "prompt 数（参考）"), numeric=True),
+        Column("candidate", Text("prompts, candidate", "prompt 数（被测）"), numeric=True),
         Column("common", Text("in common", "相同的 prompt 数"), numeric=True),
         Column("same", Text("same", "是否一致")),
     )

@@ -17,11 +17,12 @@ from dumps.store.run_data import RunData
 
 def compare(reference: RunData, candidate: RunData) -> RungResult:
     """Compare versions, devices and environment variables that both runs state."""
-    facts = facts_of(reference), facts_of(candidate)
+    stated = facts_of(reference), facts_of(candidate)
+    facts = _with_implied(stated[0], reference), _with_implied(stated[1], candidate)
     common = sorted(facts[0].keys() & facts[1].keys())
     table = _table(*facts)
-    if not common:
-        return _missing(facts, table)
+    if not common or not all(stated):
+        return _missing(stated, table)
     different = [name for name in common if facts[0][name].value != facts[1][name].value]
     findings = tuple(
         finding for name in different for finding in _findings(facts[0][name], facts[1][name])
@@ -58,13 +59,22 @@ def facts_of(data: RunData) -> dict[str, EnvironmentFact]:
     return merged
 
 
+def _with_implied(facts: dict[str, EnvironmentFact], data: RunData) -> dict[str, EnvironmentFact]:
+    """Add the device that no file states and the framework leaves no choice about."""
+    if data.implied_device is None:
+        return facts
+    source = f"derived: {data.framework} runs on {data.implied_device} only"
+    fact = EnvironmentFact("device", data.implied_device, Evidence(source, Side.BOTH, key="device"))
+    return {"device": fact, **facts}
+
+
 def _findings(reference: EnvironmentFact, candidate: EnvironmentFact) -> Iterator[Finding]:
     """Yield what a differing fact means: each known boundary, or one note that none is known."""
     evidence = _evidence(reference, candidate)
     name, values = reference.name, (reference.value, candidate.value)
     title = Text(
         f"{name} is {values[0]} in the reference and {values[1]} in the candidate",
-        f"{name}：参考侧为 {values[0]}，被测侧为 {values[1]}",
+        f"{name}：参考为 {values[0]}，被测为 {values[1]}",
     )
     known = list(boundaries_between(name, *values))
     for boundary in known:
@@ -117,8 +127,8 @@ def _table(reference: dict[str, EnvironmentFact], candidate: dict[str, Environme
         title=Text("Stack facts", "环境信息"),
         columns=(
             Column("name", Text("fact", "项目")),
-            Column("reference", Text("reference", "参考侧")),
-            Column("candidate", Text("candidate", "被测侧")),
+            Column("reference", Text("reference", "参考")),
+            Column("candidate", Text("candidate", "被测")),
         ),
         rows=tuple(
             (

@@ -6,7 +6,8 @@ A framework module may have, for its configuration:
   over: ``"critic.*": "critic.*"``. Of several keys of one field the first that is set counts.
 - ``CONFIG_FORMULAS``: fields made from several keys or in another unit; they come before
   ``CONFIG_KEYS``.
-- ``CONFIG_IGNORED``: key pattern (fnmatch) -> why it has no effect on numbers.
+- ``CONFIG_IGNORED``: key pattern (fnmatch) -> why it has no effect on numbers, in English and
+  Chinese: "logging · 日志".
 - ``CONFIG_SIGNS``: keys no other framework has.
 - ``config_view(values, version)``: the keys that really count, where sections overlay each other.
 - ``config_defaults(values, version)``: values of keys that are not set.
@@ -26,6 +27,7 @@ from functools import cache
 from typing import Any
 
 from align.core.config_value import ConfigLeaf, ConfigValue
+from align.core.text import Text
 from align.frameworks.registry import frameworks
 
 
@@ -52,7 +54,7 @@ class Formula:
     keys: tuple[str, ...]
     convert: Callable[..., Any]
     text: str
-    assumption: str | None = None
+    assumption: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Default:
 
     value: ConfigLeaf
     source: str
-    assumption: str | None = None
+    assumption: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class ConfigView:
     """Keys that count, and keys that are set but not read, with the reason."""
 
     values: Mapping[str, ConfigValue]
-    dead: Mapping[str, str] = field(default_factory=dict)
+    dead: Mapping[str, Text] = field(default_factory=dict)
 
 
 Values = Mapping[str, ConfigValue]
@@ -84,7 +86,7 @@ class ConfigTables:
 
     keys: Mapping[str, str]
     formulas: tuple[Formula, ...] = ()
-    ignored: Mapping[str, str] = field(default_factory=dict)
+    ignored: Mapping[str, Text] = field(default_factory=dict)
     signs: tuple[str, ...] = ()
     view: Callable[[Values, str | None], ConfigView] = lambda values, version: ConfigView(values)
     defaults: Callable[[Values, str | None], Mapping[str, Default]] = lambda *_: {}
@@ -102,7 +104,6 @@ def config_tables(framework: str | None) -> ConfigTables | None:
         return None
     names = {
         "formulas": "CONFIG_FORMULAS",
-        "ignored": "CONFIG_IGNORED",
         "signs": "CONFIG_SIGNS",
         "view": "config_view",
         "defaults": "config_defaults",
@@ -111,7 +112,22 @@ def config_tables(framework: str | None) -> ConfigTables | None:
         "reads_model_config": "READS_MODEL_CONFIG",
     }
     given = {k: getattr(module, name) for k, name in names.items() if hasattr(module, name)}
-    return ConfigTables(module.CONFIG_KEYS, **given)
+    ignored = getattr(module, "CONFIG_IGNORED", {})
+    reasons = {pattern: Text(*why.split(" · ")) for pattern, why in ignored.items()}
+    return ConfigTables(module.CONFIG_KEYS, ignored=reasons, **given)
+
+
+def assumed_defaults(framework: str, known: str, stated: str | None) -> Text:
+    """Say that the defaults of one version stand for those of another, or of one not stated."""
+    if stated is None:
+        return Text(
+            f"defaults of {framework} {known}, as the run does not state its version",
+            f"采用 {framework} {known} 的默认值，因为该次运行未说明版本",
+        )
+    return Text(
+        f"defaults of {framework} {known}, the only ones known here; the run states {stated}",
+        f"采用 {framework} {known} 的默认值（此处只有该版本的表），而该次运行声明的版本为 {stated}",
+    )
 
 
 def number(value: object) -> float | None:

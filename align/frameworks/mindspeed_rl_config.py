@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from align.core.config_value import ConfigLeaf, ConfigValue
+from align.core.text import Text
 from align.frameworks.config_table import (
     NOT_SET,
     ConfigView,
@@ -26,8 +27,13 @@ READS_MODEL_CONFIG = False  # the trainer; the rollout engine does read config.j
 CONFIG_SIGNS = ("megatron_training.*", "rl_config.*", "generate_config.*")
 
 _IN_SEQUENCES = "rl_config.mini_batch_size (sequences)"
-_SINCE = (
-    "mini_batch_size is in prompts, as since 2025-05-15 (61effad); before that it was in sequences"
+_SINCE = Text(
+    "mini_batch_size is in prompts, as since 2025-05-15 (61effad); before that it was in sequences",
+    "mini_batch_size 以 prompt 计，2025-05-15（61effad）起如此；此前以序列计",
+)
+_BEFORE = Text(
+    "mini_batch_size is in sequences: keys of before 2025-05-15 are used",
+    "mini_batch_size 以序列计：使用了 2025-05-15 之前的键",
 )
 
 
@@ -205,7 +211,7 @@ CONFIG_FORMULAS: tuple[Formula, ...] = (
         (_IN_SEQUENCES, "rl_config.n_samples_per_prompt"),
         _prompts,
         "mini_batch_size / n_samples_per_prompt",
-        "mini_batch_size is in sequences: keys of before 2025-05-15 are used",
+        _BEFORE,
     ),
     Formula(
         "actor.mini_batch_size",

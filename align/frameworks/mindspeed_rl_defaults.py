@@ -9,9 +9,10 @@ from functools import cache
 from importlib.resources import files
 
 from align.core.config_value import ConfigLeaf, ConfigValue
-from align.frameworks.config_table import Default
+from align.frameworks.config_table import Default, assumed_defaults
 
 ASSUMED_VERSION = "2.3.0"
+_TABLE_IS_OF = (ASSUMED_VERSION, f"v{ASSUMED_VERSION}", "master")
 
 
 def config_defaults(
@@ -22,10 +23,9 @@ def config_defaults(
     A section that is absent as a whole (a DPO run has no ``rl_config``) has no defaults.
     """
     sections = {key.partition(".")[0] for key in values}
-    source = f"default of MindSpeed-RL {version or ASSUMED_VERSION}"
-    assumption = (
-        None if version else f"MindSpeed-RL {ASSUMED_VERSION}: the run does not state its version"
-    )
+    source = f"default of MindSpeed-RL {ASSUMED_VERSION}"
+    certain = version in _TABLE_IS_OF
+    assumption = None if certain else assumed_defaults("MindSpeed-RL", ASSUMED_VERSION, version)
     unknown = () if "actor.hidden_size" in values else _IN_MODEL_FILE
     return {
         key: Default(value, source, assumption)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from align.core.config_value import ConfigLeaf, ConfigValue
+from align.core.text import Text
 from align.frameworks.config_table import (
     NOT_SET,
     ConfigView,
@@ -165,39 +166,51 @@ def config_view(values: Mapping[str, ConfigValue], version: str | None) -> Confi
     where `optim.clip_grad` is; the vanilla loss takes clip_ratio_low and clip_ratio_high where
     they are set.
     """
-    dead: dict[str, str] = {}
+    dead: dict[str, Text] = {}
     strategy = values.get(f"{_ACTOR}.strategy")
     megatron = strategy is not None and strategy.value == "megatron"
     for key in values:
         if megatron and key.startswith(f"{_ACTOR}.fsdp_config."):
-            dead[key] = "the engine is megatron"
+            dead[key] = _engine("megatron")
         elif strategy and not megatron and key.startswith(f"{_ACTOR}.megatron."):
-            dead[key] = f"the engine is {strategy.value}"
+            dead[key] = _engine(str(strategy.value))
     _dead_clip_grad(values, version, dead)
     _dead_clip_ratio(values, dead)
     return ConfigView({k: v for k, v in values.items() if k not in dead}, dead)
 
 
+def _engine(name: str) -> Text:
+    return Text(f"the engine is {name}", f"训练引擎为 {name}")
+
+
 def _dead_clip_grad(
-    values: Mapping[str, ConfigValue], version: str | None, dead: dict[str, str]
+    values: Mapping[str, ConfigValue], version: str | None, dead: dict[str, Text]
 ) -> None:
     old, new = f"{_ACTOR}.grad_clip", f"{_ACTOR}.optim.clip_grad"
     if old in values and new in values:
         known = version_tuple(version)
         if known is not None and known < (0, 8):
-            dead[new] = f"verl {version} clips by actor.grad_clip"
+            dead[new] = Text(
+                f"verl {version} clips by actor.grad_clip",
+                f"verl {version} 按 actor.grad_clip 裁剪",
+            )
         else:
-            dead[old] = "verl from 0.8 on clips by optim.clip_grad"
+            dead[old] = Text(
+                "verl from 0.8 on clips by optim.clip_grad", "verl 0.8 起按 optim.clip_grad 裁剪"
+            )
 
 
-def _dead_clip_ratio(values: Mapping[str, ConfigValue], dead: dict[str, str]) -> None:
+def _dead_clip_ratio(values: Mapping[str, ConfigValue], dead: dict[str, Text]) -> None:
     bounds = (values.get(f"{_ACTOR}.clip_ratio_low"), values.get(f"{_ACTOR}.clip_ratio_high"))
     mode = values.get(f"{_ACTOR}.policy_loss.loss_mode")
     vanilla = mode is None or mode.value == "vanilla"
     if vanilla and all(bound is not None and bound.value is not None for bound in bounds):
         key = f"{_ACTOR}.clip_ratio"
         if key in values:
-            dead[key] = "the vanilla loss takes clip_ratio_low and clip_ratio_high"
+            dead[key] = Text(
+                "the vanilla loss takes clip_ratio_low and clip_ratio_high",
+                "vanilla 损失采用 clip_ratio_low 与 clip_ratio_high",
+            )
 
 
 # Keys that tell the oldest version that can have printed them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from align.core.config_value import ConfigLeaf, ConfigValue
-from align.frameworks.config_table import Default, version_tuple
+from align.frameworks.config_table import Default, assumed_defaults, version_tuple
 
 _ACTOR = "actor_rollout_ref.actor"
 _MODEL = "actor_rollout_ref.model"
@@ -44,7 +44,6 @@ _NINE: dict[str, ConfigLeaf] = {
     "data.truncation": "error",
     "data.filter_overlong_prompts": False,
     "data.shuffle": True,
-    "data.seed": None,
     "data.dataloader_num_workers": 8,
     f"{_MODEL}.enable_gradient_checkpointing": True,
     f"{_ACTOR}.strategy": "fsdp",
@@ -126,10 +125,13 @@ def config_defaults(
     if all(key in values for key in _WHOLE):
         return defaults
     known = version_tuple(version)
-    assumption = None if version else f"verl {ASSUMED_VERSION}: the run does not state its version"
-    stated = dict(_NINE)
-    stated[f"{_MODEL}.use_remove_padding"] = known is None or known >= (0, 7)
-    stated[f"{_ROLLOUT}.calculate_log_probs"] = known is None or known >= (0, 9)
-    if known is not None and known <= (0, 5):
-        stated["data.seed"] = 1
-    return defaults | {key: Default(value, source, assumption) for key, value in stated.items()}
+    nine = f"default of verl {version if known == (0, 9) else ASSUMED_VERSION}"
+    assumption = None if known == (0, 9) else assumed_defaults("verl", ASSUMED_VERSION, version)
+    defaults |= {key: Default(value, nine, assumption) for key, value in _NINE.items()}
+    by_version: dict[str, ConfigLeaf] = {
+        f"{_MODEL}.use_remove_padding": known is None or known >= (0, 7),
+        f"{_ROLLOUT}.calculate_log_probs": known is None or known >= (0, 9),
+        "data.seed": 1 if known is not None and known <= (0, 5) else None,
+    }
+    unsure = assumption if known is None else None
+    return defaults | {key: Default(value, source, unsure) for key, value in by_version.items()}

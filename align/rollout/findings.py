@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength, Symptom
 from align.core.rung import Rung
 from align.core.text import Text
 from align.rollout.permutation import FAMILY
-from align.rollout.shift import SCORE, Tested
-from dumps.store.rollout_index import RolloutIndex
-from dumps.store.rollout_pair import RolloutPair
+from align.rollout.shift import LENGTH, SCORE, Tested
+from dumps.store.rollout_index import Int64
+from dumps.store.rollout_pair import RolloutPair, SideRows
+
+_QUOTE = 200
 
 _FIRST_STEP_WHY = Text(
     "Before the first update both runs hold the same initial weights, so responses to the same "
     "prompts must be alike; sampling does not explain this.",
-    "第一次更新之前两侧权重相同，对同样 prompt 的回答应同分布；采样随机性无法解释这一差异。",
+    "第一次更新之前两侧权重相同，对同样 prompt 的回复应同分布；采样随机性无法解释这一差异。",
 )
 _FIRST_STEP_FIX = Text(
     "Compare temperature, top_p, top_k, maximum lengths, stop tokens, chat template, tokenizer and "
@@ -24,13 +30,13 @@ _FIRST_STEP_FIX = Text(
 _SCORE_FIX = Text(
     "Score the reference's responses with the candidate's reward function: if the scores agree, "
     "the responses differ and the rollout settings are to blame, else the reward rule.",
-    "用 candidate 的奖励函数给 reference 的回答打分：若得分一致，则是回答（rollout 设置）不同，"
+    "用被测的奖励函数给参考的回复打分：若得分一致，则是回复（rollout 设置）不同，"
     "否则是奖励规则不同。",
 )
 _LATER_WHY = Text(
     "Up to there the responses are alike. Policies trained apart drift apart, also between two "
     "seeds, so this dates the divergence without explaining it.",
-    "在此之前两侧回答无差异。分别训练的策略会逐渐分离（不同随机种子也会如此），"
+    "在此之前两侧回复无差异。分别训练的策略会逐渐分离（不同随机种子也会如此），"
     "因此这只说明分离的时间，不说明原因。",
 )
 _LATER_FIX = Text(
@@ -39,7 +45,7 @@ _LATER_FIX = Text(
 )
 _DEGENERATE_WHY = Text(
     "Such responses come from broken weights or a broken engine, not from training.",
-    "这样的回答来自损坏的权重或推理引擎，而不是训练结果。",
+    "这样的回复来自损坏的权重或推理引擎，而不是训练结果。",
 )
 _DEGENERATE_FIX = Text(
     "Check the rollout engine's weights after the weight sync of this step, its memory release "
@@ -56,12 +62,12 @@ def other_group_size(pair: RolloutPair, reference: int, candidate: int) -> Findi
         rung=Rung.ROLLOUT,
         severity=Severity.ERROR,
         title=Text(
-            f"{reference} responses per prompt against {candidate}",
-            f"每个 prompt 的回答数为 {reference} 对 {candidate}",
+            f"{reference} responses per prompt in the reference, {candidate} in the candidate",
+            f"每个 prompt 的回复数：参考为 {reference}，被测为 {candidate}",
         ),
         reference=reference,
         candidate=candidate,
-        evidence=_dumps(pair, reference, candidate),
+        evidence=_first_rows(pair, reference, candidate),
         why=Text(
             "Group size sets the baseline and the noise of every advantage, and the number of "
             "sequences per update.",
@@ -83,12 +89,12 @@ def other_count(pair: RolloutPair, reference: int, candidate: int) -> Finding:
         rung=Rung.ROLLOUT,
         severity=Severity.ERROR,
         title=Text(
-            f"{reference} responses in every step against {candidate}",
-            f"每步的回答数为 {reference} 对 {candidate}",
+            f"{reference} responses per step in the reference, {candidate} in the candidate",
+            f"每步的回复数：参考为 {reference}，被测为 {candidate}",
         ),
         reference=reference,
         candidate=candidate,
-        evidence=_dumps(pair, reference, candidate),
+        evidence=_first_rows(pair, reference, candidate),
         why=Text(
             "Another batch size changes the gradient noise and how much data a step has seen.",
             "batch 大小不同会改变梯度噪声，也改变每步已见的数据量。",
@@ -141,32 +147,19 @@ def _shift(
     why: Text,
     fix: Text,
 ) -> Finding:
-    name, shift = tested.statistic.name, tested.shift
-    method = (
-        f"permutation within {shift.num_strata} prompts at step {tested.step}: difference "
-        f"{shift.difference:.6g}, standard error {shift.standard_error:.3g}, z {shift.z:.1f}; "
-        f"limit: {FAMILY.value:g}, {FAMILY.source}"
-    )
+    method = _method(tested)
     return Finding(
         id=f"rollout.{tested.statistic.id}",
         rung=Rung.ROLLOUT,
         severity=severity,
-        title=Text(
-            f"{name.en} at step {tested.step}: {tested.reference:.4g} against "
-            f"{tested.candidate:.4g}, beyond sampling noise",
-            f"第 {tested.step} 步的{name.zh}：{tested.reference:.4g} 对 {tested.candidate:.4g}，"
-            "超出采样噪声",
-        ),
+        title=_title(tested),
         reference=tested.reference,
         candidate=tested.candidate,
         evidence=(
-            Evidence(
-                source=method, side=Side.BOTH, values=(tested.step, shift.difference, shift.z)
-            ),
-            _dump(pair.reference.index, Side.REFERENCE, tested.reference),
-            _dump(pair.candidate.index, Side.CANDIDATE, tested.candidate),
+            _row_of_step(pair.reference, Side.REFERENCE, tested, tested.reference),
+            _row_of_step(pair.candidate, Side.CANDIDATE, tested, tested.candidate),
         ),
-        why=why,
+        why=Text(f"{why.en} {method.en}", f"{why.zh}{method.zh}"),
         fix=fix,
         symptom=Symptom(
             metric=tested.statistic.metric,
@@ -178,12 +171,61 @@ def _shift(
     )
 
 
-def _dumps(pair: RolloutPair, reference: int, candidate: int) -> tuple[Evidence, ...]:
-    return (
-        _dump(pair.reference.index, Side.REFERENCE, reference),
-        _dump(pair.candidate.index, Side.CANDIDATE, candidate),
+def _title(tested: Tested) -> Text:
+    name, step = tested.statistic.name, tested.step
+    form = ".4g" if tested.statistic in (LENGTH, SCORE) else ".3%"
+    reference, candidate = format(tested.reference, form), format(tested.candidate, form)
+    return Text(
+        f"{name.en} at step {step}: {reference} in the reference, {candidate} in the candidate, "
+        "beyond sampling noise",
+        f"第 {step} 步{name.zh}：参考为 {reference}，被测为 {candidate}，超出采样噪声",
     )
 
 
-def _dump(index: RolloutIndex, side: Side, value: int | float) -> Evidence:
-    return Evidence(source=index.sources[0], side=side, values=(value,))
+def _method(tested: Tested) -> Text:
+    shift = tested.shift
+    size = f"{shift.difference:.6g}", f"{shift.standard_error:.3g}", f"{shift.z:.1f}"
+    return Text(
+        f"Tested by permutation within {shift.num_strata} prompts: difference {size[0]}, standard "
+        f"error {size[1]}, z {size[2]}; limit {FAMILY.value:g}, the {FAMILY.source}.",
+        f"在 {shift.num_strata} 个 prompt 内做置换检验：差值 {size[0]}，标准误 {size[1]}，"
+        f"z 值 {size[2]}；界限 {FAMILY.value:g}，即整次比较出现一次误报的概率，"
+        "按 Bonferroni 方法分配给各项检验。",
+    )
+
+
+def _first_rows(pair: RolloutPair, reference: int, candidate: int) -> tuple[Evidence, ...]:
+    """Point at the first common step on both sides."""
+    step = pair.common_steps[0]
+    return (
+        _row(pair.reference, _of_step(pair.reference, step)[0], Side.REFERENCE, reference),
+        _row(pair.candidate, _of_step(pair.candidate, step)[0], Side.CANDIDATE, candidate),
+    )
+
+
+def _row_of_step(rows: SideRows, side: Side, tested: Tested, value: float) -> Evidence:
+    """Point at the tested step: at a response that shows the property, where one does."""
+    of_step = _of_step(rows, tested.step)
+    flag = tested.statistic.flag
+    shows = of_step[(rows.flags[of_step] & flag.value) > 0] if flag else of_step[:0]
+    if not len(shows):
+        return _row(rows, of_step[0], side, value)
+    (text,) = rows.index.texts(rows.row[shows[:1]])
+    quote = text.response.replace("\n", "\\n")
+    shown = quote if len(quote) <= _QUOTE else f"{quote[: _QUOTE - 1]}…"
+    return replace(_row(rows, shows[0], side, value), text=shown or None)
+
+
+def _of_step(rows: SideRows, step: int) -> Int64:
+    """Return the positions of a step's rows, in file order."""
+    return np.arange(*np.searchsorted(rows.step, [step, step + 1]))
+
+
+def _row(rows: SideRows, position: int, side: Side, value: int | float) -> Evidence:
+    index, row = rows.index, rows.row[position]
+    return Evidence(
+        source=index.sources[index.source[row]],
+        side=side,
+        line=int(index.line[row]),
+        values=(value,),
+    )

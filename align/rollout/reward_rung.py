@@ -25,6 +25,11 @@ SCORE_REL = Threshold(
     2.0**-22,
     source="float32 rounding: verl's V1 trainer stores scores in float32, V0 prints float64",
 )
+_WHERE = {
+    "reference": Text("in the reference", "参考"),
+    "candidate": Text("in the candidate", "被测"),
+    "both": Text("on either side", "两侧都"),
+}
 _QUOTED = 3
 _QUOTE = 200
 
@@ -51,7 +56,10 @@ def compare(reference: RunData, candidate: RunData) -> RungResult:
         return RungResult(
             name=Rung.REWARD,
             status=RungStatus.MISSING,
-            summary=Text(f"Not compared: no scores on {side}.", f"未比较：{side} 没有得分。"),
+            summary=Text(
+                f"Not compared: no scores {_WHERE[side].en}.",
+                f"未比较：{_WHERE[side].zh}没有得分。",
+            ),
             missing=(missing_artifact(Rung.REWARD, side),),
         )
     return _judge(pair_scores(pair_rollouts(reference.rollouts, candidate.rollouts)))
@@ -104,8 +112,8 @@ def _judge(pairs: ScorePairs) -> RungResult:
             summary=Text(
                 f"{differing} of {total} equal responses have other scores, but a run also gives "
                 "equal responses different scores by itself: the score is no fixed rule.",
-                f"{total} 条相同回答中有 {differing} 条得分不同，"
-                "但同一次运行内部相同回答的得分也不一致：得分不是确定性规则。",
+                f"{total} 条相同回复中有 {differing} 条得分不同，"
+                "但同一次运行内部相同回复的得分也不一致：得分不是确定性规则。",
             ),
         )
     if differing:
@@ -123,7 +131,7 @@ def _judge(pairs: ScorePairs) -> RungResult:
         status=RungStatus.ALIGNED,
         summary=Text(
             f"All {total} responses that both runs gave word by word have the same score.",
-            f"两次运行逐字相同的 {total} 条回答得分全部一致。",
+            f"两次运行逐字相同的 {total} 条回复得分全部一致。",
         ),
     )
 
@@ -139,7 +147,7 @@ def _finding(pairs: ScorePairs, differing: int, total: int) -> Finding:
         severity=Severity.ERROR,
         title=Text(
             f"the same response gets another score: {differing} of {total} equal responses",
-            f"相同的回答得分不同：{total} 条相同回答中有 {differing} 条",
+            f"相同的回复得分不同：{total} 条相同回复中有 {differing} 条",
         ),
         reference=float(pairs.reference.score[first]),
         candidate=float(pairs.candidate.score[first]),
@@ -155,7 +163,7 @@ def _finding(pairs: ScorePairs, differing: int, total: int) -> Finding:
         fix=Text(
             "Score the quoted responses with both reward functions and make answer extraction, "
             "format rules, weights of several rules and length penalties equal.",
-            "用两侧的奖励函数给引用的回答打分，统一答案抽取、格式规则、多规则权重与长度惩罚。",
+            "用两侧的奖励函数给引用的回复打分，统一答案抽取、格式规则、多规则权重与长度惩罚。",
         ),
         mechanism=Mechanism(Rung.REWARD, Strength.SEMANTIC),
     )
@@ -183,16 +191,16 @@ def _no_equal_response() -> RungResult:
         summary=Text(
             "Not compared: no response was given word by word by both runs, as is usual when both "
             "sample.",
-            "未比较：两次运行没有逐字相同的回答，各自采样时通常如此。",
+            "未比较：两次运行没有逐字相同的回复，各自采样时通常如此。",
         ),
         missing=(
             Missing(
-                Text("equal responses scored by both runs", "两侧都打过分的相同回答"),
+                Text("equal responses scored by both runs", "两侧都打过分的相同回复"),
                 "both",
                 Text(
                     "Score the reference's dumped responses with the candidate's reward function "
                     "and dump them with prompt, response and score.",
-                    "用 candidate 的奖励函数给 reference 已记录的回答打分，"
+                    "用被测的奖励函数给参考已记录的回复打分，"
                     "并连同 prompt、response、得分一起记录下来。",
                 ),
             ),

@@ -27,6 +27,11 @@ from dumps.store.run_data import RunData
 
 # verl and MindSpeed-RL count from 1, verl before 0.3 from 0: up to there nothing was trained.
 _INITIAL_STEPS = (0, 1)
+_WHERE = {
+    "reference": Text("in the reference", "参考"),
+    "candidate": Text("in the candidate", "被测"),
+    "both": Text("on either side", "两侧都"),
+}
 
 
 def compare(reference: RunData, candidate: RunData) -> RungResult:
@@ -42,7 +47,8 @@ def compare(reference: RunData, candidate: RunData) -> RungResult:
             name=Rung.ROLLOUT,
             status=RungStatus.MISSING,
             summary=Text(
-                f"Not compared: no rollout dump on {side}.", f"未比较：{side} 没有 rollout 数据。"
+                f"Not compared: no rollout dump {_WHERE[side].en}.",
+                f"未比较：{_WHERE[side].zh}没有 rollout 数据。",
             ),
             missing=(missing_artifact(Rung.ROLLOUT, side),),
         )
@@ -114,7 +120,7 @@ def _summary(
     scale = Text(
         f"{smaller} responses a side at {len(steps)} common steps; {same} are the same word by "
         "word.",
-        f"{len(steps)} 个共同的步、每侧 {smaller} 条回答，其中 {same} 条逐字相同。",
+        f"{len(steps)} 个共同的步、每侧 {smaller} 条回复，其中 {same} 条逐字相同。",
     )
     errors = [finding for finding in found if finding.severity is Severity.ERROR]
     if errors:
@@ -139,9 +145,9 @@ def _power(tested: Sequence[Tested]) -> Text:
         f"At step {length.step} lengths, scores, empty, looping and broken responses are alike "
         f"(mean length {length.reference:.1f} against {length.candidate:.1f} characters, standard "
         f"error {error:.2g}; chance of a false alarm {percent}).",
-        f"第 {length.step} 步的长度、得分以及空回答、循环、损坏回答均无差异"
-        f"（平均长度 {length.reference:.1f} 对 {length.candidate:.1f} 字符，标准误 {error:.2g}；"
-        f"误报概率 {percent}）。",
+        f"第 {length.step} 步的长度、得分以及空回复、循环、损坏回复均无差异"
+        f"（平均长度：参考 {length.reference:.1f} 字符，被测 {length.candidate:.1f} 字符，"
+        f"标准误 {error:.2g}；误报概率 {percent}）。",
     )
 
 

@@ -46,14 +46,14 @@ LENGTH = Statistic(
     "response_length",
     "response_length/mean",
     Rung.ROLLOUT,
-    Text("mean response length in characters", "平均回答长度（字符）"),
+    Text("mean response length in characters", "平均回复长度（字符）"),
 )
 SCORE = Statistic("scores", "critic/score/mean", Rung.REWARD, Text("mean score", "平均得分"))
 REPEATS = Statistic(
     "repeats",
     "rollout/repeats",
     Rung.ROLLOUT,
-    Text("share of responses repeated within their group", "组内重复回答的占比"),
+    Text("share of responses repeated within their group", "组内重复回复占比"),
 )
 STATISTICS = (
     LENGTH,
@@ -63,7 +63,7 @@ STATISTICS = (
         "empty",
         "rollout/empty",
         Rung.ROLLOUT,
-        Text("share of empty responses", "空回答的占比"),
+        Text("share of empty responses", "空回复占比"),
         ResponseFlag.EMPTY,
         degenerate=True,
     ),
@@ -71,7 +71,7 @@ STATISTICS = (
         "token0",
         "rollout/token0",
         Rung.ROLLOUT,
-        Text('share of responses made of "!" (token id 0)', "由“!”（token id 0）组成的回答占比"),
+        Text('share of responses made of "!" (token id 0)', "由“!”（token id 0）组成的回复占比"),
         ResponseFlag.TOKEN0,
         degenerate=True,
     ),
@@ -79,7 +79,7 @@ STATISTICS = (
         "loops",
         "rollout/loops",
         Rung.ROLLOUT,
-        Text("share of responses that end in a loop", "以循环重复结尾的回答占比"),
+        Text("share of responses that end in a loop", "以循环重复结尾的回复占比"),
         ResponseFlag.LOOP,
     ),
     Statistic(
@@ -88,7 +88,7 @@ STATISTICS = (
         Rung.ROLLOUT,
         Text(
             "share of responses that run on into another turn",
-            "越过结束符、续写下一轮对话的回答占比",
+            "越过结束符、续写下一轮对话的回复占比",
         ),
         ResponseFlag.NEXT_TURN,
     ),
@@ -96,7 +96,7 @@ STATISTICS = (
         "broken_text",
         "rollout/broken_text",
         Rung.ROLLOUT,
-        Text("share of responses with bytes that are no text", "含非法字节的回答占比"),
+        Text("share of responses with bytes that are no text", "含非法字节的回复占比"),
         ResponseFlag.REPLACED,
     ),
 )

@@ -89,15 +89,16 @@ def _text_key(rows: SideRows, other: SideRows) -> npt.NDArray[np.int64]:
     return (rows.prompt + 1) * width + rows.response
 
 
+_ZH = {"reference": "参考", "candidate": "被测"}
 _NUMERIC_COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("rows", "rows", "行数"),
     ("prompts", "prompts", "prompt 数"),
-    ("group_size", "responses per prompt", "每个 prompt 的回答数"),
+    ("group_size", "responses per prompt", "每个 prompt 的回复数"),
     ("mean_length", "mean characters", "平均字符数"),
     ("mean_score", "mean score", "平均得分"),
     ("min_score", "lowest score", "最低得分"),
     ("max_score", "highest score", "最高得分"),
-    ("empty_share", "empty share", "空回答占比"),
+    ("empty_share", "empty share", "空回复占比"),
 )
 
 
@@ -106,12 +107,12 @@ def steps_table(steps: tuple[StepStats, ...]) -> Table:
     columns = [
         Column("step", Text("step", "步"), numeric=True),
         Column("common_prompts", Text("common prompts", "相同的 prompt 数"), numeric=True),
-        Column("same_share", Text("same responses", "相同回答占比"), numeric=True),
+        Column("same_share", Text("same responses", "相同回复占比"), numeric=True),
     ]
     for key, en, zh in _NUMERIC_COLUMNS:
         for side in ("reference", "candidate"):
             columns.append(
-                Column(f"{key}.{side}", Text(f"{en}, {side}", f"{side} {zh}"), numeric=True)
+                Column(f"{key}.{side}", Text(f"{en}, {side}", f"{zh}（{_ZH[side]}）"), numeric=True)
             )
     rows = tuple(
         (
@@ -126,7 +127,7 @@ def steps_table(steps: tuple[StepStats, ...]) -> Table:
         "rollout.steps",
         Text(
             "Responses per step (lengths in characters: the dumps have no token ids)",
-            "每步的回答（长度以字符计：数据中没有 token id）",
+            "每步的回复（长度以字符计：数据中没有 token id）",
         ),
         tuple(columns),
         rows,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from align.objective.aggregate import GlobalBatch
 from align.stack import sharding
-from align.stack.batch import TrainBatch, take_rows
+from align.stack.batch import TrainBatch
 
 if TYPE_CHECKING:
     from align.stack.config import StackConfig
-    from align.stack.pipeline import Pipeline
+    from align.stack.pipeline import Model, Pipeline
 
 
 def update_actor(
-    model: nn.Module,
+    model: Model,
     optimizer: torch.optim.Optimizer,
     batch: TrainBatch,
     config: StackConfig,
@@ -33,6 +33,8 @@ def update_actor(
     """
     model.train()
     collected: list[Mapping[str, float]] = []
+    unit = 2 if config.stack.algorithm == "dpo" else 1
+    batch = batch.rows(slice(sharding.even(len(batch), unit)))
     size = config.actor.ppo_mini_batch_size * rows_per_prompt(config)
     minis = mini_batches(batch, size, config.actor.ppo_epochs, _shuffle_seed(config))
     for update, mini in enumerate(minis):
@@ -49,13 +51,13 @@ def update_actor(
 
 
 def accumulate(
-    model: nn.Module, mini: TrainBatch, config: StackConfig, pipeline: Pipeline
+    model: Model, mini: TrainBatch, config: StackConfig, pipeline: Pipeline
 ) -> dict[str, float]:
     """Add up the gradients of a mini-batch's micro-batches on this rank."""
     totals = GlobalBatch(
         dp_size=sharding.world_size(),
         num_tokens=int(mini.response_mask.sum()),
-        num_sequences=len(mini.response_mask),
+        num_sequences=len(mini),
         loss_scale_factor=config.actor.loss_scale_factor,
     )
     summed: dict[str, float] = {}
@@ -75,11 +77,11 @@ def accumulate(
 
 def backward(loss: Tensor, model: nn.Module) -> None:
     """Add the gradients of a micro-batch's loss."""
-    loss.backward()
+    torch.autograd.backward(loss)
 
 
 def reduce_gradients(model: nn.Module) -> None:
-    """Combine gradients over ranks: FSDP2 has done so in backward, one process has nothing to do."""
+    """Combine gradients over ranks: nothing to do, FSDP2 has done so in backward."""
 
 
 def clip_gradients(model: nn.Module, max_norm: float) -> float:
@@ -97,26 +99,25 @@ def mini_batches(
     batch: TrainBatch, size: int, num_epochs: int, shuffle_seed: int | None = None
 ) -> Iterator[TrainBatch]:
     """Yield mini-batches of ``size`` rows, epoch after epoch; the last may be smaller."""
-    num_rows = len(batch.response_mask)
+    num_rows = len(batch)
     generator = torch.Generator()
     if shuffle_seed is not None:
         generator.manual_seed(shuffle_seed)
     for _ in range(num_epochs):
-        rows = torch.arange(num_rows)
+        rows = list(range(num_rows))
         if shuffle_seed is not None:
-            rows = torch.randperm(num_rows, generator=generator)
+            rows = torch.randperm(num_rows, generator=generator).tolist()
         for start in range(0, num_rows, size):
-            yield take_rows(batch, rows[start : start + size])
+            yield batch.rows(rows[start : start + size])
 
 
 def micro_batches(batch: TrainBatch, size: int) -> Iterator[TrainBatch]:
     """Yield micro-batches of ``size`` rows; the last may be smaller."""
-    num_rows = len(batch.response_mask)
-    for start in range(0, num_rows, size):
-        yield take_rows(batch, torch.arange(start, min(start + size, num_rows)))
+    for start in range(0, len(batch), size):
+        yield batch.rows(slice(start, start + size))
 
 
-def mean_of(collected: list[Mapping[str, float]]) -> dict[str, float]:
+def mean_of(collected: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Average each metric over the mini-batches; nothing without any."""
     names = dict.fromkeys(name for metrics in collected for name in metrics)
     return {name: sum(m[name] for m in collected) / len(collected) for name in names}

@@ -1,4 +1,4 @@
-"""Refuse a configuration before any work: unknown names, sizes that do not divide, missing files."""
+"""Refuse a configuration before any work: unknown names, sizes, missing files."""
 
 from __future__ import annotations
 
@@ -146,7 +146,9 @@ def _files(config: StackConfig) -> Iterator[ConfigError]:
 def _any_file(path: str) -> bool:
     """Tell whether it is a file, a folder, or the prefix of MindSpeed-RL's .bin and .idx."""
     where = Path(path)
-    return where.exists() or (where.parent.is_dir() and any(where.parent.glob(f"{where.name}*.idx")))
+    return where.exists() or (
+        where.parent.is_dir() and any(where.parent.glob(f"{where.name}*.idx"))
+    )
 
 
 def _combinations(config: StackConfig) -> Iterator[ConfigError]:
@@ -192,4 +194,6 @@ def _refused(key: str, problem: str, fix: str) -> ConfigError:
 def _list(word: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
     others = [name for name in known if name not in close]
-    return " or ".join(["; otherwise ".join(close)] * bool(close) + [", ".join(others)] * bool(others))
+    return " or ".join(
+        ["; otherwise ".join(close)] * bool(close) + [", ".join(others)] * bool(others)
+    )

@@ -26,7 +26,7 @@ class DataConfig:
     reward_fn_key: str = "data_source"
     train_batch_size: int = 16
     max_prompt_length: int = 32
-    max_response_length: int = 8
+    max_response_length: int = 12
     truncation: str = "error"  # error, left, right, middle
     filter_overlong_prompts: bool = False
     train_max_samples: int = -1
@@ -271,6 +271,7 @@ class StackDataConfig:
     map_keys: Options = field(default_factory=_no_options)
     dataset_additional_keys: tuple[str, ...] = ()
     prompt_type: str | None = None  # a MindSpeed-RL template; None: the chat template
+    prompt_type_path: str | None = None  # templates.json; None: the built-in empty and qwen
     sampler: str = "torchdata"  # verl since 0.7; torch: verl to 0.6; mindspeed_rl
     num_rows: int = 512  # of the built-in set
     seed: int = 0  # of the built-in set

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from align.objective.aggregate import GlobalBatch, LossAggregation
 from align.objective.masked import masked_mean
 from align.objective.value_loss import clipped_value_loss
+from align.stack import sharding
 from align.stack.actor import clip_gradients, mean_of, micro_batches, mini_batches
-from align.stack.batch import TrainBatch
+from align.stack.batch import TrainBatch, given
 from align.stack.optimizer import optimizer_step, scheduled
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ class Critic(nn.Module):
         self.body = model.base_model
         self.head = nn.Linear(model.config.hidden_size, 1, bias=False)
         nn.init.zeros_(self.head.weight)
+        self.head.to(model.device)
+
+    @property
+    def base_model(self) -> nn.Module:
+        """The transformer body."""
+        return self.body
 
     def forward(self, batch: TrainBatch) -> Tensor:
         """Value every state before a response token: [b, r], in units of reward."""
@@ -39,7 +46,7 @@ class Critic(nn.Module):
         ).last_hidden_state
         num_tokens = batch.responses.shape[1]
         values: Tensor = self.head(hidden[:, -num_tokens - 1 : -1].to(self.head.weight.dtype))
-        return values.squeeze(-1)
+        return values.sum(-1)  # no view, which FSDP2 warns of
 
 
 @torch.no_grad()
@@ -47,8 +54,9 @@ def compute_values(critic: Critic, batch: TrainBatch, config: StackConfig) -> Te
     """Value a whole batch: float [b, r], 0 outside the mask as in verl."""
     critic.eval()
     size = config.critic.ppo_micro_batch_size_per_gpu
-    values = torch.cat([critic(micro) for micro in micro_batches(batch, size)])
-    return values * batch.response_mask
+    own = sharding.own_rows(batch)
+    values = torch.cat([critic(micro) for micro in micro_batches(own, size)])
+    return sharding.gather_rows(values) * batch.response_mask
 
 
 def update_critic(
@@ -74,27 +82,30 @@ def update_critic(
 def _accumulate(critic: Critic, mini: TrainBatch, config: StackConfig) -> dict[str, float]:
     settings = config.critic
     totals = GlobalBatch(
-        num_tokens=int(mini.response_mask.sum()), num_sequences=len(mini.response_mask)
+        dp_size=sharding.world_size(),
+        num_tokens=int(mini.response_mask.sum()),
+        num_sequences=len(mini),
     )
     metrics = dict.fromkeys(("critic/vf_loss", "critic/vf_clipfrac", "critic/vpred_mean"), 0.0)
-    for micro in micro_batches(mini, settings.ppo_micro_batch_size_per_gpu):
+    own = sharding.own_rows(mini)
+    for micro in micro_batches(own, settings.ppo_micro_batch_size_per_gpu):
         predictions = critic(micro)
         loss = clipped_value_loss(
             predictions,
-            micro.values,
-            micro.returns,
+            given(micro.values),
+            given(micro.returns),
             micro.response_mask,
             cliprange_value=settings.cliprange_value,
             mode=LossAggregation(settings.loss_agg_mode),
             batch=totals,
         )
-        loss.loss.backward()
+        torch.autograd.backward(loss.loss)
         share = int(micro.response_mask.sum()) / max(1, totals.num_tokens or 1)
         mean = masked_mean(predictions.detach(), micro.response_mask)
-        metrics["critic/vf_loss"] += float(loss.loss.detach())
+        metrics["critic/vf_loss"] += float(loss.loss.detach()) / totals.dp_size
         metrics["critic/vf_clipfrac"] += float(loss.clip_fraction) * share
         metrics["critic/vpred_mean"] += float(mean) * share
-    return metrics
+    return sharding.sum_metrics(metrics)
 
 
 def _learning_rate(config: StackConfig, step: int, update: int) -> float:

@@ -65,12 +65,16 @@ def build_model(config: StackConfig, tokenizer: PreTrainedTokenizerFast) -> PreT
     overrides = dict(config.model.override_config)
     kind = str(overrides.pop("attn_implementation", attention.NAME))
     path = config.model.path
+    model: PreTrainedModel
     if path in _BUILT_IN:
         model = _random_model(path, overrides, tokenizer, kind, config.stack.seed)
     else:
         model = _from_folder(path, overrides, kind)
+    if hasattr(model, "set_experts_implementation"):  # transformers 5; grouped_mm has no float64
+        model.set_experts_implementation("eager")
     attention.choose_softmax(model, in_float32=config.stack.numerics.softmax_float32)
-    return model.train()
+    model.train()
+    return model
 
 
 def _random_model(
@@ -88,11 +92,11 @@ def _random_model(
     }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             _BUILT_IN[name](**settings), attn_implementation=kind, dtype=torch.float32
         )
     # Qwen's Instruct models stop at either; config.json names the first alone.
-    model.generation_config = GenerationConfig(
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         eos_token_id=list(dict.fromkeys(ends)), pad_token_id=tokenizer.pad_token_id
     )
     return model
@@ -102,7 +106,7 @@ def _from_folder(path: str, overrides: dict[str, Any], kind: str) -> PreTrainedM
     try:
         _refuse_unknown(overrides, AutoConfig.from_pretrained(path, local_files_only=True), path)
         settings = AutoConfig.from_pretrained(path, local_files_only=True, **overrides)
-        return AutoModelForCausalLM.from_pretrained(
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             path,
             config=settings,
             attn_implementation=kind,
@@ -117,6 +121,7 @@ def _from_folder(path: str, overrides: dict[str, Any], kind: str) -> PreTrainedM
             problem=f"holds no causal language model ({str(error).splitlines()[0]})",
             fix="give a Hugging Face folder with config.json and model.safetensors",
         ) from error
+    return model
 
 
 def _refuse_unknown(overrides: Mapping[str, Any], known: PreTrainedConfig, where: str) -> None:

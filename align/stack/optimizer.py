@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -25,9 +27,12 @@ def adamw(model: nn.Module, optim: OptimConfig, definitions: str) -> torch.optim
     if definitions == "mindspeed_rl":
         exempt = [p for name, p in named if name.endswith(".bias") or p.ndim == 1]
         decayed = [p for name, p in named if not (name.endswith(".bias") or p.ndim == 1)]
-        groups = [{"params": decayed}, {"params": exempt, "weight_decay": 0.0}]
     else:
-        groups = [{"params": [p for _, p in named]}]
+        decayed, exempt = [p for _, p in named], []
+    groups: list[dict[str, Any]] = [
+        {"params": decayed},
+        {"params": exempt, "weight_decay": 0.0},
+    ]
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
         lr=optim.lr,

@@ -64,7 +64,9 @@ class Pipeline:
     )
     row_order: Callable[[StackConfig, int], Iterator[list[int]]] = order.row_order
     # the order from step num_done on, for a resumed run
-    resume_order: Callable[[Iterator[list[int]], int], Iterator[list[int]]] = checkpoint.resume_order
+    resume_order: Callable[[Iterator[list[int]], int], Iterator[list[int]]] = (
+        checkpoint.resume_order
+    )
     build_model: Callable[[StackConfig, Tokenizer], Model] = models.build_model
     build_rollout_model: Callable[[StackConfig, Tokenizer], Model] = models.build_model
     build_reference_model: Callable[[StackConfig, Tokenizer], Model] = models.build_model
@@ -78,7 +80,7 @@ class Pipeline:
     generate: Callable[
         [Model, Tokenizer, Sequence[RenderedPrompt], StackConfig, int], list[Response]
     ] = rollout.generate
-    score: Callable[[Row, str], Scores] = rewards.score
+    score: Callable[..., Scores] = rewards.score  # row, response text; names=rules where chosen
     # metric name -> value, from the scores of the whole batch and their rows
     summarise_scores: Callable[[Sequence[Scores], Sequence[Row]], dict[str, float]] = (
         metrics.summarise_scores

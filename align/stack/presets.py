@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from align.stack.numerics import PROFILES
+
 _ACTOR = "actor_rollout_ref.actor"
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -22,8 +24,5 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 DTYPES: Mapping[str, str] = {  # profile -> dtype the model computes in, as verl spells it
-    "float64": "float64",
-    "float32": "float32",
-    "bfloat16": "bfloat16",
-    "bfloat16_split_k": "bfloat16",
+    name: str(profile.dtype).removeprefix("torch.") for name, profile in PROFILES.items()
 }

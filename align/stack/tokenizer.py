@@ -38,7 +38,11 @@ _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_WORDS = ["system", "user", "assistant", "tool", "What", "Which", "Add", "The", "Answer", "How", "Then", "So", "is", "of", "and", "or", "to", "the", "in", "for", "that", "with", "are", "was", "how", "many", "much", "more", "than", "each", "sum", "plus", "number", "larger", "smaller", "answer", "total", "cost", "day", "week", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+_WORDS = """
+system user assistant tool What Which Larger Add The Answer How Then So is of and or to the in for
+that with are was how many much more than each sum plus number larger smaller answer total cost day
+week one two three four five six seven eight nine ten
+"""
 
 
 def load_tokenizer(config: StackConfig) -> PreTrainedTokenizerFast:
@@ -82,7 +86,7 @@ def tiny_tokenizer(merges: tuple[tuple[str, str], ...] | None = None) -> PreTrai
     )
     core.decoder = decoders.ByteLevel()
     core.add_special_tokens([AddedToken(t, normalized=False) for t in SPECIAL_TOKENS])
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=core,
         eos_token=TURN_END,
         pad_token=END_OF_TEXT,
@@ -100,7 +104,8 @@ def tiny_merges() -> tuple[tuple[str, str], ...]:
     lower, so they cannot undo a word.
     """
     merges: dict[tuple[str, str], None] = {}
-    for word in chain(_WORDS, (f"Ġ{word}" for word in _WORDS)):  # Ġ is the byte of a space
+    words = _WORDS.split()
+    for word in chain(words, (f"Ġ{word}" for word in words)):  # Ġ is the byte of a space
         pieces = _cut(word, merges)
         while len(pieces) > 1:
             merges[pieces[0], pieces[1]] = None
@@ -121,10 +126,17 @@ def _cut(word: str, merges: Iterable[tuple[str, str]]) -> list[str]:
 
 def _from_folder(path: str) -> PreTrainedTokenizerFast:
     try:
-        return AutoTokenizer.from_pretrained(path, local_files_only=True)
+        found = AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError) as error:
         raise ConfigError(
             where=path,
             problem=f"holds no tokenizer ({str(error).splitlines()[0]})",
             fix="set actor_rollout_ref.model.tokenizer_path to a folder with tokenizer.json",
         ) from error
+    if not isinstance(found, PreTrainedTokenizerFast):
+        raise ConfigError(
+            where=path,
+            problem="has no fast tokenizer",
+            fix="save it again with transformers, which writes tokenizer.json",
+        )
+    return found

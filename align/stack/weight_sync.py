@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from align.stack import sharding
+
 
 @torch.no_grad()
 def sync_weights(trainer_model: nn.Module, rollout_model: nn.Module) -> None:
@@ -15,4 +17,4 @@ def sync_weights(trainer_model: nn.Module, rollout_model: nn.Module) -> None:
     """
     trained = trainer_model.state_dict()
     for name, tensor in rollout_model.state_dict().items():
-        tensor.copy_(trained[name])
+        tensor.copy_(sharding.whole(trained[name]))

@@ -145,7 +145,8 @@ def _metric_log(
     series, num_overwritten = merge_rows(rows.layouts, str(path), dialect.framework)
     notes = []
     if not rows.num_rows:
-        notes.append("no metric line: the run printed no step")
+        stops = "" if last_error else f" and no error before it stops in line {num_lines}"
+        notes.append(f"no metric line: the run printed no step{stops}")
     if num_overwritten:
         notes.append(
             f"{num_overwritten} values of repeated steps were replaced by later lines: "

@@ -12,6 +12,7 @@ from pathlib import Path
 from align.core.config_value import ProvenanceKind, RawConfig
 from align.core.errors import ConfigError
 from align.core.run import ArtifactKind
+from align.core.text import Text
 from dumps.readers.config_text import MAX_BYTES, read_config_text
 from dumps.readers.leaf import Leaf, config_values, dotted
 from dumps.readers.nested_literal import NestedLiteral
@@ -75,7 +76,14 @@ def read_hf_json(path: Path, progress: Progress, *, format: str) -> RawConfig:
         values=values,
         truncated_at=dotted(leaves[-1].path) if num_read is None else None,
         num_unread_lines=sum(map(bool, map(str.strip, lines[num_read:]))) if num_read else 0,
-        notes=(f"{num_twice} keys stand twice: the last one is used",) if num_twice else (),
+        notes=(_twice(num_twice),) if num_twice else (),
+    )
+
+
+def _twice(num_keys: int) -> Text:
+    return Text(
+        f"{num_keys} keys stand twice: the last one is used",
+        f"{num_keys} 个键出现两次：以最后一次为准",
     )
 
 

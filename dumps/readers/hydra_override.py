@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from align.core.config_value import ConfigLeaf
+from align.core.text import Text
 from dumps.readers.leaf import Path
 from dumps.readers.yaml_leaves import parse_value
 
@@ -38,6 +39,11 @@ def parse_override(text: str) -> Override | None:
     if value is None:
         return None
     return Override(key, tuple(((key, *path), leaf) for path, leaf in _leaves(value.strip())))
+
+
+def deleted(line: int, key: str) -> Text:
+    """Note that an override takes a key away."""
+    return Text(f"line {line} deletes {key}", f"第 {line} 行删除了 {key}")
 
 
 def _leaves(value: str) -> list[tuple[Path, ConfigLeaf]]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from align.core.config_value import ConfigLeaf
+from align.core.text import Text
 from dumps.readers.leaf import Leaf, Path, dotted
 
 _REFERENCE = re.compile(r"\$\{(.*)", re.DOTALL)
@@ -26,7 +27,7 @@ _MAX_LEAVES = 2_000  # that interpolations may add
 
 def resolve_leaves(
     leaves: Sequence[Leaf], plain: Any, *, is_cut: bool = False
-) -> tuple[list[Leaf], tuple[str, ...]]:
+) -> tuple[list[Leaf], tuple[Text, ...]]:
     """Return the leaves with their interpolations resolved, and notes on those that are not.
 
     Args:
@@ -45,7 +46,11 @@ def resolve_leaves(
         return result, ()
     shown = ", ".join(f"{dotted(leaf.path)} (line {leaf.line})" for leaf in unresolved[:5])
     more = ", …" if len(unresolved) > 5 else ""
-    return result, (f"{len(unresolved)} interpolations stay as text: {shown}{more}",)
+    note = Text(
+        f"{len(unresolved)} interpolations stay as text: {shown}{more}",
+        f"{len(unresolved)} 处插值未解析，保留原文：{shown}{more}",
+    )
+    return result, (note,)
 
 
 def _is_open(value: ConfigLeaf) -> bool:

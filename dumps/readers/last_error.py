@@ -18,6 +18,8 @@ _FATAL = re.compile(
     | \b(?:HCCL|NCCL)\s(?:function\s)?error\b
     | ^(?:Killed|Terminated|Segmentation\ fault|Aborted|Bus\ error)\b
     | \bSIG(?:KILL|SEGV|ABRT|BUS)\b | \bwas\ killed\b
+    | ^Could\ not\ (?:override|append)\ ' | ^Key\ '[^']*'\ is\ not\ in\ struct  # Hydra
+    | ^[\w./-]+\.py:\ error:\                            # argparse
     """,
     re.VERBOSE,
 )
@@ -29,6 +31,10 @@ _WEAK = re.compile(
     | \[\d{4}-\d\d-\d\d\ [\d:,.]+\ [EF]\ \d+\ \d+\]       # Ray's own processes
     """,
     re.VERBOSE,
+)
+# Logged as errors by services around the run, which goes on without them.
+_AROUND_THE_RUN = re.compile(
+    r"\bfile_system_monitor\.cc\b|\bgit root error\b|\bmetrics (?:exporter )?agent\b"
 )
 _NEEDLES = (
     b"Error",
@@ -52,7 +58,12 @@ _NEEDLES = (
     b"EH",
     b"EJ",
     b"EL",
+    b"Could not",
+    b"not in struct",
+    b": error:",
 )
+_TRACEBACK = b"Traceback (most recent call last)"
+_IGNORED = b"Exception ignored in"  # Python's word for one raised while it shuts down
 _MAX_PENDING = 4  # blocks; most are discarded unread when the next metric line comes
 _MAX_TRIES = 200  # candidates a block, each needle: chatter must not make reading slow
 _QUOTED_CHARS = 200
@@ -114,7 +125,24 @@ def _last_match(
         stop = text.find(b"\n", position, position + 500)
         row = text[begin : stop if stop >= 0 else position + 500]
         line = strip_prefix(strip_ansi(row.decode("utf-8", "replace")))[1].strip()
-        if pattern.search(line):
+        if _is_error(line, pattern) and not _is_ignored(text, start, begin):
             return begin, line
         end = begin
     return None
+
+
+def _is_error(line: str, pattern: re.Pattern[str]) -> bool:
+    return pattern.search(line) is not None and not _AROUND_THE_RUN.search(line)
+
+
+def _is_ignored(text: bytes, start: int, begin: int) -> bool:
+    """Tell whether the exception named at ``begin`` ends a traceback that Python ignored."""
+    header = text.rfind(_IGNORED, max(start, begin - 20_000), begin)
+    if header < 0:
+        return False
+    announced, *body = text[header:begin].splitlines()[1:] or [b""]
+    return _TRACEBACK in announced and all(_own_text(row).startswith(" ") for row in body)
+
+
+def _own_text(row: bytes) -> str:
+    return strip_prefix(strip_ansi(row.decode("utf-8", "replace")))[1]

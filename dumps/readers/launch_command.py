@@ -15,7 +15,8 @@ from pathlib import Path
 from align.core.config_value import ProvenanceKind, RawConfig
 from align.core.errors import ConfigError
 from align.core.run import ArtifactKind
-from dumps.readers.hydra_override import parse_override
+from align.core.text import Text
+from dumps.readers.hydra_override import deleted, parse_override
 from dumps.readers.leaf import Leaf, config_values, framework_of
 from dumps.readers.reader import Glimpse, Progress, Reader
 from dumps.readers.text import identify, iter_lines
@@ -62,7 +63,7 @@ def read_launch_command(path: Path, progress: Progress) -> RawConfig:
     lines = [line for _, line in zip(range(_MAX_LINES), iter_lines(path, progress), strict=False)]
     variables, words = _command(lines)
     leaves: list[Leaf] = []
-    notes: list[str] = []
+    notes: list[Text] = []
     unknown: list[str] = []
     for word in words:
         text = _filled(word.text, variables)
@@ -70,10 +71,15 @@ def read_launch_command(path: Path, progress: Progress) -> RawConfig:
         if override is None:
             continue
         if override.deletes:
-            notes.append(f"line {word.line} deletes {override.key}")
+            notes.append(deleted(word.line, override.key))
         elif "$" in text or "`" in text:
             unknown.append(override.key)
-            notes.append(f"line {word.line}: the value of {override.key} is not known from here")
+            notes.append(
+                Text(
+                    f"line {word.line}: the value of {override.key} is not known from here",
+                    f"第 {word.line} 行：{override.key} 的取值无法由此得知",
+                )
+            )
         else:
             leaves += [Leaf(p, value, word.line, word.shown) for p, value in override.leaves]
     if not leaves:

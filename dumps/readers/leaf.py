@@ -52,6 +52,8 @@ def _shown(text: str) -> str:
 def framework_of(values: Mapping[str, ConfigValue]) -> str | None:
     """Name the framework whose sections a configuration has, None where none is certain."""
     sections = {key.partition(".")[0] for key in values}
+    if {"actor_rollout_ref", "stack"} <= sections:
+        return "stack"  # spelled as verl, with a section of its own
     if "actor_rollout_ref" in sections:
         return "verl"
     if sections & {"megatron_training", "rl_config", "actor_config"}:

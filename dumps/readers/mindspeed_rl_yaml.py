@@ -15,6 +15,7 @@ from pathlib import Path
 from align.core.config_value import ConfigValue, ProvenanceKind, RawConfig
 from align.core.errors import ConfigError
 from align.core.run import ArtifactKind
+from align.core.text import Text
 from dumps.readers.config_text import read_config_text, top_keys, yaml_head
 from dumps.readers.interpolation import resolve_leaves
 from dumps.readers.leaf import Leaf, config_values, dotted
@@ -72,7 +73,8 @@ def read_main(path: Path, progress: Progress) -> RawConfig:
         try:
             part = parse_yaml(read_config_text(found, progress), where=str(found))
         except ConfigError as error:
-            notes.append(f"{_missing(include)} ({error})")
+            missing = _missing(include)
+            notes.append(Text(f"{missing.en} ({error})", f"{missing.zh}（{error}）"))
             continue
         part_values, part_notes = _values(part, found, group=include.group)
         values |= part_values
@@ -90,10 +92,10 @@ def read_model(path: Path, progress: Progress) -> RawConfig:
     mains = list(_main_files_around(path))
     if mains:
         readers = [main for main in mains if path in _parts(main)]
-        note = f"is read as part of {readers[0]}" if readers else f"{mains[0]} does not name it"
+        note = _read_with(readers[0]) if readers else _not_named(mains[0])
         return _raw_config(path, "mindspeed_rl_model_yaml", document, {}, [note])
     values, notes = _values(document, path, group="model")
-    notes.append("no main file is beside this model file: only the model is known")
+    notes.append(_ALONE)
     return _raw_config(path, "mindspeed_rl_model_yaml", document, values, notes)
 
 
@@ -113,7 +115,7 @@ def _raw_config(
     format: str,
     document: YamlDocument,
     values: dict[str, ConfigValue],
-    notes: list[str],
+    notes: list[Text],
 ) -> RawConfig:
     last = document.leaves[-1].path if document.leaves else ()
     return RawConfig(
@@ -129,7 +131,7 @@ def _raw_config(
 
 def _values(
     document: YamlDocument, path: Path, group: str = ""
-) -> tuple[dict[str, ConfigValue], list[str]]:
+) -> tuple[dict[str, ConfigValue], list[Text]]:
     """Return the values under their keys in the composed configuration, and notes."""
     is_cut = document.num_unread_lines > 0
     leaves, unresolved = resolve_leaves(document.leaves, document.plain, is_cut=is_cut)
@@ -163,11 +165,27 @@ def _find(main: Path, include: _Include) -> Path | None:
     return None
 
 
-def _missing(include: _Include) -> str:
-    return (
-        f"line {include.line} names {include.group}/{include.name}.yaml, which is not beside this "
-        f"file: every key of {include.group}.{include.name} (layers, norm_epsilon, rotary_base …) "
-        "is unknown"
+_ALONE = Text(
+    "no main file is beside this model file: only the model is known",
+    "该模型文件旁边没有主配置文件：只知道模型参数",
+)
+
+
+def _read_with(main: Path) -> Text:
+    return Text(f"is read as part of {main}", f"作为 {main} 的一部分读取")
+
+
+def _not_named(main: Path) -> Text:
+    return Text(f"{main} does not name it", f"{main} 没有引用该文件")
+
+
+def _missing(include: _Include) -> Text:
+    file, section = f"{include.group}/{include.name}.yaml", f"{include.group}.{include.name}"
+    return Text(
+        f"line {include.line} names {file}, which is not beside this file: every key of {section} "
+        "(layers, norm_epsilon, rotary_base …) is unknown",
+        f"第 {include.line} 行引用的 {file} 不在该文件旁边：{section} 的所有键"
+        "（层数、norm_epsilon、rotary_base 等）均未知",
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from align.core.config_value import ConfigValue, ProvenanceKind, RawConfig
 from align.core.errors import ConfigError
 from align.core.run import ArtifactKind
+from align.core.text import Text
 from dumps.readers.leaf import Leaf, config_values, dotted, framework_of
 from dumps.readers.nested_literal import NestedLiteral
 from dumps.readers.printed_rows import Margin, Row, Rows
@@ -79,25 +80,40 @@ def _values(printed: _Printed, path: Path) -> dict[str, ConfigValue]:
     return config_values(printed.leaves, source=str(path), kind=ProvenanceKind.PRINTED)
 
 
-def _notes(printed: _Printed) -> Iterator[str]:
+def _notes(printed: _Printed) -> Iterator[Text]:
     if printed.num_between:
-        yield f"{printed.num_between} lines of other output stand between the printed lines"
+        yield Text(
+            f"{printed.num_between} lines of other output stand between the printed lines",
+            f"打印的配置中夹杂了 {printed.num_between} 行其他输出",
+        )
     if not printed.is_complete:
-        yield f"the text printed from line {printed.first_line} on ends early"
+        yield Text(
+            f"the text printed from line {printed.first_line} on ends early",
+            f"从第 {printed.first_line} 行起打印的配置不完整",
+        )
     if printed.num_lost_ends:
-        yield f"{printed.num_lost_ends} closing brackets are missing: some lines were lost"
+        yield Text(
+            f"{printed.num_lost_ends} closing brackets are missing: some lines were lost",
+            f"缺少 {printed.num_lost_ends} 个右括号：有若干行丢失",
+        )
 
 
-def _notes_on_others(chosen: _Printed, printed: list[_Printed], path: Path) -> Iterator[str]:
+def _notes_on_others(chosen: _Printed, printed: list[_Printed], path: Path) -> Iterator[Text]:
     if len(printed) > 1:
-        yield f"{len(printed)} configurations are printed; line {chosen.first_line}'s is used"
+        yield Text(
+            f"{len(printed)} configurations are printed; line {chosen.first_line}'s is used",
+            f"共打印了 {len(printed)} 份配置；采用第 {chosen.first_line} 行的一份",
+        )
     used = {key: value.value for key, value in _values(chosen, path).items()}
     for other in printed:
         values = {key: value.value for key, value in _values(other, path).items()}
         common = used.keys() & values.keys()
         if keys := sorted(key for key in common if repr(used[key]) != repr(values[key])):
             shown = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")
-            yield f"line {other.first_line}'s differs in {len(keys)} keys: {shown}"
+            yield Text(
+                f"line {other.first_line}'s differs in {len(keys)} keys: {shown}",
+                f"第 {other.first_line} 行的一份有 {len(keys)} 个键与之不同：{shown}",
+            )
 
 
 def _printed_dicts(path: Path, progress: Progress) -> Iterator[_Printed]:

@@ -60,17 +60,21 @@ _SIGNATURES = (
     (b"\xff\xfe", "UTF-16 text"),
     (b"\xfe\xff", "UTF-16 text"),
 )
-
-
+_GIT_LINK = re.compile(rb"(?:\.{1,2}/)+[\w.+/-]+")
 _REMEDIES = {
+    "git symbolic link": "copy the file it names in its place",
     "Git-LFS pointer": "fetch the file itself with `git lfs pull`",
     "git-annex pointer": "fetch the file itself with `git annex get`",
     "gzip data": "unpack it with `gunzip`",
     "bzip2 data": "unpack it with `bunzip2`",
     "xz data": "unpack it with `unxz`",
     "zstandard data": "unpack it with `unzstd`",
+    "lz4 data": "unpack it with `unlz4`",
+    "7-zip archive": "unpack it with `7z x`",
+    "tar archive": "unpack it with `tar xf`",
     "UTF-16 text": "convert it with `iconv -f UTF-16 -t UTF-8`",
     "empty file": "copy the file again, or leave it out",
+    "text that ends in the middle of a UTF-8 character": "copy the file again: it was cut",
 }
 
 
@@ -90,10 +94,17 @@ def identify(head: bytes) -> str | None:
         return "TensorBoard event file"
     if head[257:262] == b"ustar":
         return "tar archive"
+    if len(head) < 1024 and _GIT_LINK.fullmatch(head):
+        return "git symbolic link"
     if head[8:9] == b"{" and head[5:8] == b"\0\0\0":
         return "safetensors file"
     num_control = sum(head.count(byte) for byte in _CONTROL_BYTES)
     return "binary data" if num_control > len(head) // 20 else None
+
+
+def remedy_for(what: str) -> str | None:
+    """Return how to make text of what `identify` named, None where nothing can."""
+    return _REMEDIES.get(what)
 
 
 _CONTROL_BYTES = [bytes([i]) for i in range(32) if i not in b"\t\n\r\x1b\x07\b\f"]
@@ -137,7 +148,7 @@ def iter_blocks(path: Path, progress: Progress = no_progress) -> Iterator[Block]
         ) from error
     what = identify(head)
     if what is not None:
-        remedy = _REMEDIES.get(what, "give the text it was made from, or leave it out")
+        remedy = remedy_for(what) or "give the text it was made from, or leave it out"
         raise DumpError(where=str(path), problem=f"is not a log: {what}", fix=remedy)
     if is_notebook(head):
         yield from _numbered_blocks(unwrap_notebook(path, progress))

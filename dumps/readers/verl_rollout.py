@@ -52,8 +52,10 @@ def _is_validation(row: dict[str, Any], folder: str) -> bool:
 
 def _kind(glimpse: Glimpse) -> ArtifactKind | None:
     row = first_object(glimpse)
-    if row is None or not row.keys() >= {"input", "output", "score"}:
+    if row is None or "score" not in row:
         return None
+    if not all(isinstance(row.get(key), str) for key in ("input", "output")):
+        return None  # a vocabulary has all three words as keys
     validation = _is_validation(row, glimpse.path.parent.name)
     return ArtifactKind.VALIDATION if validation else ArtifactKind.ROLLOUT
 

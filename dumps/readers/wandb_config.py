@@ -11,6 +11,7 @@ from pathlib import Path
 
 from align.core.config_value import ProvenanceKind, RawConfig
 from align.core.run import ArtifactKind
+from align.core.text import Text
 from dumps.readers.config_text import read_config_text, top_keys, yaml_head
 from dumps.readers.leaf import Leaf, config_values, dotted, framework_of
 from dumps.readers.reader import Glimpse, Progress, Reader
@@ -22,6 +23,9 @@ _VALUE = re.compile(r"^\s+value:", re.MULTILINE)
 def _sniff(glimpse: Glimpse) -> bool:
     text = yaml_head(glimpse)
     return bool(top_keys(text) & {"_wandb", "wandb_version"}) and bool(_VALUE.search(text))
+
+
+_NOTHING = Text("the run handed no configuration to wandb", "该次运行没有把配置交给 wandb")
 
 
 def read_wandb_config(path: Path, progress: Progress) -> RawConfig:
@@ -36,7 +40,7 @@ def read_wandb_config(path: Path, progress: Progress) -> RawConfig:
         for leaf in document.leaves
         if leaf.path[1:2] == ("value",) and leaf.path[0] != "_wandb"
     ]
-    empty = () if leaves else ("the run handed no configuration to wandb",)
+    empty = () if leaves else (_NOTHING,)
     values = config_values(leaves, source=str(path), kind=ProvenanceKind.PRINTED)
     return RawConfig(
         source=str(path),

@@ -14,8 +14,9 @@ from pathlib import Path
 from align.core.config_value import ProvenanceKind, RawConfig
 from align.core.errors import ConfigError
 from align.core.run import ArtifactKind
+from align.core.text import Text
 from dumps.readers.config_text import read_config_text, top_keys, yaml_head
-from dumps.readers.hydra_override import parse_override
+from dumps.readers.hydra_override import deleted, parse_override
 from dumps.readers.interpolation import resolve_leaves
 from dumps.readers.leaf import Leaf, config_values, dotted, framework_of
 from dumps.readers.reader import Glimpse, Progress, Reader
@@ -52,6 +53,13 @@ def _sniff_overrides(glimpse: Glimpse) -> bool:
     )
 
 
+_NOT_COMPOSED = Text(
+    "its defaults list is not composed: keys of the files it names are unknown",
+    "defaults 列表未展开：其中所列文件的键均未知",
+)
+_NO_OVERRIDES = Text("no overrides were given", "没有给出任何覆盖项")
+
+
 def read_yaml_config(path: Path, progress: Progress) -> RawConfig:
     """Read a YAML file, its interpolations resolved where the file itself suffices.
 
@@ -70,7 +78,7 @@ def read_yaml_config(path: Path, progress: Progress) -> RawConfig:
     values = config_values(leaves, source=str(path), kind=ProvenanceKind.FILE)
     notes = (*document.notes, *notes)
     if any(key == "defaults" or key.startswith("defaults[") for key in values):
-        notes += ("its defaults list is not composed: keys of the files it names are unknown",)
+        notes += (_NOT_COMPOSED,)
     return RawConfig(
         source=str(path),
         format="yaml_config",
@@ -90,10 +98,10 @@ def read_hydra_overrides(path: Path, progress: Progress) -> RawConfig:
     """
     text = read_config_text(path, progress)
     if text.strip() == "[]":
-        return RawConfig(str(path), "hydra_overrides", None, {}, notes=("no overrides were given",))
+        return RawConfig(str(path), "hydra_overrides", None, {}, notes=(_NO_OVERRIDES,))
     document = parse_yaml(text, where=str(path))
     leaves: list[Leaf] = []
-    notes = list(document.notes)
+    notes: list[Text] = list(document.notes)
     unknown: list[str] = []
     num_unread = document.num_unread_lines
     for item in document.leaves:
@@ -101,10 +109,15 @@ def read_hydra_overrides(path: Path, progress: Progress) -> RawConfig:
         if override is None:
             num_unread += 1
         elif override.deletes:
-            notes.append(f"line {item.line} deletes {override.key}")
+            notes.append(deleted(item.line, override.key))
         elif "${" in str(item.value):
             unknown.append(override.key)
-            notes.append(f"line {item.line} sets {override.key} to what another key holds")
+            notes.append(
+                Text(
+                    f"line {item.line} sets {override.key} to what another key holds",
+                    f"第 {item.line} 行把 {override.key} 设为另一个键的取值",
+                )
+            )
         else:
             leaves += [Leaf(p, value, item.line, item.text) for p, value in override.leaves]
     if not leaves and num_unread:

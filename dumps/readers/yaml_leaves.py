@@ -16,6 +16,7 @@ import yaml
 
 from align.core.config_value import ConfigLeaf
 from align.core.errors import ConfigError
+from align.core.text import Text
 from dumps.readers.leaf import Leaf, Path
 
 _MAX_VALUES = 50_000
@@ -38,7 +39,7 @@ class YamlDocument:
     is_list: bool
     plain: Any
     num_unread_lines: int = 0
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
 
 
 def parse_yaml(text: str, *, where: str) -> YamlDocument:
@@ -50,7 +51,7 @@ def parse_yaml(text: str, *, where: str) -> YamlDocument:
     """
     lines = text.removeprefix("\ufeff").splitlines()
     root, num_read, problem = _compose(lines, where)
-    notes = [] if problem is None else [f"from line {num_read + 1} on it is no YAML: {problem}"]
+    notes = [] if problem is None else [_cut(num_read + 1, problem)]
     tree = _Tree(where)
     tree.check_size(root)
     leaves = tuple(tree.leaves(root, lines))
@@ -113,6 +114,22 @@ def _compose(lines: list[str], where: str) -> tuple[yaml.Node, int, str | None]:
     raise _nothing(where, first_problem)
 
 
+def _cut(line: int, problem: str) -> Text:
+    return Text(
+        f"from line {line} on it is no YAML: {problem}",
+        f"从第 {line} 行起不是 YAML：{problem}",
+    )
+
+
+def _twice(key: str, first: int, last: int) -> Text:
+    return Text(
+        f"key {key} stands in lines {first} and {last}: the last one is used, though OmegaConf "
+        "refuses such a file",
+        f"键 {key} 同时出现在第 {first} 行和第 {last} 行：以后者为准，"
+        "但 OmegaConf 会拒绝这样的文件",
+    )
+
+
 def _nothing(where: str, problem: str | None) -> ConfigError:
     return ConfigError(
         where=where,
@@ -142,7 +159,7 @@ class _Tree:
     """Composed nodes, with merge keys applied; aliases are shared nodes."""
 
     where: str
-    notes: list[str] = field(default_factory=list)
+    notes: list[Text] = field(default_factory=list)
     _items: dict[int, list[tuple[str, yaml.Node, int]]] = field(default_factory=dict)
     _sizes: dict[int, int] = field(default_factory=dict)
     _constructor: Any = field(default_factory=lambda: _loader()(""))
@@ -204,10 +221,7 @@ class _Tree:
                 continue
             key = str(self.value(key_node))
             if key in own:
-                self.notes.append(
-                    f"key {key} stands in lines {own[key][1]} and {line}: the last one is used, "
-                    "though OmegaConf refuses such a file"
-                )
+                self.notes.append(_twice(key, own[key][1], line))
             own[key] = child, line
         return [(key, child, line) for key, (child, line) in (merged | own).items()]
 

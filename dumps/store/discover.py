@@ -10,7 +10,7 @@ from align.core.errors import RunError
 from align.core.run import Artifact, Run, RunManifest, UnknownFile
 from dumps.readers.reader import Glimpse
 from dumps.readers.registry import readers
-from dumps.readers.text import identify
+from dumps.readers.text import identify, remedy_for
 from dumps.store.manifest import FILE_NAME, read_manifest
 
 MAX_FILES = 20_000
@@ -18,16 +18,21 @@ MAX_FILES = 20_000
 SKIPPED_FOLDERS = frozenset({".git", "__pycache__", "node_modules", ".venv"})
 
 
-def discover(paths: Sequence[Path], *, label: str | None = None) -> Run:
+def discover(
+    paths: Sequence[Path], *, label: str | None = None, skips_broken_manifest: bool = False
+) -> Run:
     """Make a run of a folder, a file, or any mixture of both.
 
     Args:
         paths: at least one existing path; folders are walked, symbolic links to folders are not
             followed. A manifest is taken from the first folder that has one.
         label: how reports name the run; the first path by default.
+        skips_broken_manifest: go on without a manifest that cannot be read, as one that is to be
+            replaced.
 
     Raises:
-        RunError: A path does not exist, is no file or folder, or holds too many files.
+        RunError: A path does not exist, is no file or folder, or holds too many files; or the
+            manifest cannot be read and is not skipped.
     """
     for path in paths:
         _check_readable(path)
@@ -43,7 +48,7 @@ def discover(paths: Sequence[Path], *, label: str | None = None) -> Run:
         root=paths[0] if paths[0].is_dir() else paths[0].parent,
         artifacts=tuple(artifacts),
         unknown=tuple(unknown),
-        manifest=_manifest(paths),
+        manifest=_manifest(paths, skips_broken_manifest),
     )
 
 
@@ -52,14 +57,15 @@ def examine(path: Path) -> tuple[tuple[Artifact, ...], UnknownFile | None]:
     try:
         glimpse = Glimpse(path, path.stat().st_size)
         if glimpse.size_bytes == 0:
-            return (), UnknownFile(path, "empty file")
+            return (), UnknownFile(path, "empty file", remedy_for("empty file"))
         taken: dict[str, Artifact] = {}
         for reader in readers():
             if reader.kind not in taken and reader.sniff(glimpse):
                 taken[reader.kind] = Artifact(reader.kind, reader.format, path, glimpse.size_bytes)
         if taken:
             return tuple(taken.values()), None
-        return (), UnknownFile(path, _looks_like(glimpse))
+        name = _looks_like(glimpse)
+        return (), UnknownFile(path, name, remedy_for(name))
     except OSError as error:
         return (), UnknownFile(path, f"cannot be opened ({error.strerror})")
 
@@ -77,12 +83,14 @@ def _check_readable(path: Path) -> None:
         )
 
 
-def _manifest(paths: Sequence[Path]) -> RunManifest:
-    folders = (path for path in paths if path.is_dir())
-    return next(
-        (read_manifest(folder) for folder in folders if (folder / FILE_NAME).is_file()),
-        RunManifest(),
-    )
+def _manifest(paths: Sequence[Path], skips_broken: bool) -> RunManifest:
+    folder = next((p for p in paths if p.is_dir() and (p / FILE_NAME).is_file()), None)
+    try:
+        return RunManifest() if folder is None else read_manifest(folder)
+    except RunError:
+        if not skips_broken:
+            raise
+        return RunManifest()
 
 
 def _files(paths: Sequence[Path], unlisted: list[UnknownFile]) -> Iterator[Path]:

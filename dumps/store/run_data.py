@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from align.core.config_value import RawConfig
+from align.core.data_set import DataSet
 from align.core.environment import EnvironmentFacts
 from align.core.errors import AlignError, DumpError
 from align.core.metric import MetricLog
@@ -19,6 +20,9 @@ from dumps.store.merge_metrics import merge_logs
 
 if TYPE_CHECKING:
     from dumps.store.rollout_index import RolloutIndex
+
+ONLY_DEVICE = {"mindspeed_rl": "npu"}
+"""Frameworks that run on one kind of accelerator."""
 
 
 class RunData:
@@ -54,6 +58,16 @@ class RunData:
         return tuple(self._each(ArtifactKind.ENVIRONMENT))
 
     @cached_property
+    def data_sets(self) -> tuple[DataSet, ...]:
+        """Every data set, in path order; other files of that kind, such as recipes, left out."""
+        return tuple(d for d in self._each(ArtifactKind.DATA) if isinstance(d, DataSet))
+
+    @cached_property
+    def tokenizers(self) -> tuple[RawConfig, ...]:
+        """What each file of a tokenizer folder states, in path order."""
+        return tuple(self._each(ArtifactKind.TOKENIZER))
+
+    @cached_property
     def rollouts(self) -> RolloutIndex:
         """Every training rollout as numeric columns; read once, shared by the rungs."""
         from dumps.store.rollout_index import build_index
@@ -75,8 +89,16 @@ class RunData:
 
     @cached_property
     def device(self) -> str | None:
-        """The accelerator kind, where the manifest or a log states one."""
-        return self.run.manifest.device or self.fact("device")
+        """The accelerator kind: as the manifest or a log states it, else as the framework implies.
+
+        verl's ``trainer.device`` is no witness: verl overwrites it with what it finds.
+        """
+        return self.run.manifest.device or self.fact("device") or self.implied_device
+
+    @property
+    def implied_device(self) -> str | None:
+        """The only accelerator kind the framework runs on; None where there are several."""
+        return ONLY_DEVICE.get(self.framework or "")
 
     def fact(self, name: str) -> str | None:
         """Return what the manifest or the first file to state it says of the stack."""

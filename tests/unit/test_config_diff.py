@@ -14,6 +14,7 @@ from align.cli.config import command
 from align.config.rung import compare
 from align.core.finding import Severity, Strength
 from align.core.rung import Rung, RungResult, RungStatus
+from align.core.text import Text
 from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 
@@ -288,7 +289,7 @@ def test_an_unknown_key_is_shown_with_the_nearest_known_one(verl: Path) -> None:
     row = next(table.rows for table in result.tables if table.id == "config.unmatched")[0]
     assert row[:4] == (
         "actor_rollout_ref.rollout.temprature",
-        "candidate",
+        Text("candidate", "被测"),
         0.7,
         "actor_rollout_ref.rollout.temperature",
     )
@@ -305,7 +306,7 @@ def test_a_value_known_on_one_side_only_is_shown_and_not_judged(
     result = compared(verl, mindspeed_rl)
     assert not any("rms_norm_eps" in finding.id for finding in result.findings)
     rows = next(table.rows for table in result.tables if table.id == "config.one_sided")
-    assert ("model.rms_norm_eps", "candidate", 1e-5) in {row[:3] for row in rows}
+    assert ("model.rms_norm_eps", Text("candidate", "被测"), 1e-5) in {row[:3] for row in rows}
 
 
 def test_a_run_without_configuration_says_how_to_record_it(verl: Path, tmp_path: Path) -> None:

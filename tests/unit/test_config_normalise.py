@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from align.config.comparable import canonical, equal
 from align.config.normalise import effective
 from align.config.schema import ValueKind
 from align.core.config_value import (
+    ConfigLeaf,
     ConfigValue,
     EffectiveConfig,
     Provenance,
@@ -38,6 +40,8 @@ MINDSPEED_RL = {
     "model.m.num_attention_heads": 4,
     "model.m.num_layers": 2,
 }
+VERL_PART = {"actor_rollout_ref.rollout.temperature": 0.6}
+_OF_2_3_0 = "default of MindSpeed-RL 2.3.0"
 
 
 def raw(values, kind=ProvenanceKind.FILE, framework="verl", **more) -> RawConfig:
@@ -73,7 +77,7 @@ def test_two_equally_strong_files_that_disagree_are_reported() -> None:
     key = "actor_rollout_ref.rollout.temperature"
     config = effective([raw({key: 1.0}), raw({key: 0.7})], RunManifest())
     assert config.values["rollout.temperature"].value == 1.0
-    assert any("two values" in note and key in note for note in config.notes)
+    assert any("two values" in note.en and key in note.en for note in config.notes)
 
 
 def test_an_unresolved_interpolation_is_unknown() -> None:
@@ -86,7 +90,7 @@ def test_a_partial_configuration_takes_defaults_and_says_which_version_is_assume
     lr = config.values["actor.lr"]
     assert lr.value == 1e-6
     assert lr.raw.provenance.kind is ProvenanceKind.DEFAULT
-    assert "0.9" in (lr.assumption or "")
+    assert "0.9" in str(lr.assumption)
 
 
 def test_defaults_are_those_of_the_version() -> None:
@@ -99,10 +103,50 @@ def test_defaults_are_those_of_the_version() -> None:
     assert values_of(resolve(stated, "0.9.0"))["rollout.calculate_log_probs"] is True
 
 
+@pytest.mark.parametrize(
+    ("framework", "stated", "field", "version", "source", "assumption"),
+    [
+        ("verl", VERL_PART, "actor.lr", "0.9.1", "default of verl 0.9.1", None),
+        ("verl", VERL_PART, "actor.lr", "0.5.0", "default of verl 0.9", "states 0.5.0"),
+        ("verl", VERL_PART, "actor.lr", None, "default of verl 0.9", "does not state"),
+        ("verl", VERL_PART, "data.seed", "0.5.0", "default of verl 0.5.0", None),
+        ("mindspeed_rl", MINDSPEED_RL, "rollout.top_k", "2.3.0", _OF_2_3_0, None),
+        ("mindspeed_rl", MINDSPEED_RL, "rollout.top_k", "master", _OF_2_3_0, None),
+        ("mindspeed_rl", MINDSPEED_RL, "rollout.top_k", "2.1.0", _OF_2_3_0, "states 2.1.0"),
+        ("mindspeed_rl", MINDSPEED_RL, "rollout.top_k", None, _OF_2_3_0, "does not state"),
+    ],
+)
+def test_a_default_names_the_version_its_table_is_of_and_says_when_the_run_states_another(
+    framework: str,
+    stated: dict[str, ConfigLeaf],
+    field: str,
+    version: str | None,
+    source: str,
+    assumption: str | None,
+) -> None:
+    value = resolve(stated, version, framework=framework).values[field]
+    assert value.raw.provenance.source == source
+    assert (value.assumption is None) == (assumption is None)
+    assert assumption is None or assumption in str(value.assumption)
+
+
+def test_every_assumption_note_and_reason_is_in_both_languages(corpus: Path) -> None:
+    cut = resolve(VERL_PART | {"data.seed": "${oc.env:S}"}, truncated_at="data.seed")
+    configs = [cut, resolve(VERL_PART), resolve(MINDSPEED_RL, framework="mindspeed_rl")]
+    for folder in (corpus / "verl_configs" / "grpo_v06", corpus / "mindspeed_rl"):
+        configs.append(effective(RunData(discover([folder])).configs, RunManifest()))
+    texts = [text for c in configs for text in (*c.notes, *c.ignored.values())]
+    texts += [v.assumption for c in configs for v in c.values.values() if v.assumption]
+    assert len(texts) > 50
+    for text in texts:
+        assert text.en.isascii() or "…" in text.en, text
+        assert re.search("[一-鿿]", text.zh), text
+
+
 def test_a_truncated_configuration_takes_no_defaults() -> None:
     config = resolve({"data.train_batch_size": 8}, truncated_at="data.train_batch_size")
     assert set(values_of(config)) == {"data.train_batch_size"}
-    assert any("ends at key data.train_batch_size" in note for note in config.notes)
+    assert any("ends at key data.train_batch_size" in note.en for note in config.notes)
 
 
 def test_gradient_clipping_is_read_from_the_key_of_the_version() -> None:
@@ -189,7 +233,7 @@ def test_the_old_mini_batch_size_is_in_sequences() -> None:
     assert new.values["actor.mini_batch_size"].value == 32
     assert old.values["actor.mini_batch_size"].value == 4
     for config in (new, old):
-        assert "2025-05-15" in (config.values["actor.mini_batch_size"].assumption or "")
+        assert "2025-05-15" in str(config.values["actor.mini_batch_size"].assumption)
 
 
 def test_a_dpo_run_has_no_rollout_defaults(corpus: Path) -> None:

@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from align.cli.main import cli
 from align.core.errors import RunError
 from align.core.run import ArtifactKind, RunManifest
 from dumps.store.discover import discover
@@ -31,6 +33,7 @@ def test_a_file_of_no_known_format_is_listed_and_called_what_it_is(tmp_path: Pat
     )
     (tmp_path / "empty").touch()
     (tmp_path / "cut.jsonl").write_bytes("奖励".encode()[:-1])
+    (tmp_path / "linked.json").write_text("../tokenizer/linked.json", encoding="utf-8")
     run = discover([tmp_path])
     assert run.artifacts == ()
     assert {file.path.name: file.looks_like for file in run.unknown} == {
@@ -38,7 +41,16 @@ def test_a_file_of_no_known_format_is_listed_and_called_what_it_is(tmp_path: Pat
         "rollout.jsonl": "Git-LFS pointer",
         "empty": "empty file",
         "cut.jsonl": "text that ends in the middle of a UTF-8 character",
+        "linked.json": "git symbolic link",
     }
+
+
+def test_a_file_of_no_known_format_comes_with_its_remedy_where_there_is_one(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(gzip.compress(STEP_LINE.encode()))
+    (tmp_path / "b.txt").write_text("../text with blanks, thus no path", encoding="utf-8")
+    packed, plain = discover([tmp_path]).unknown
+    assert str(packed) == f"{tmp_path / 'a.log'}: gzip data; unpack it with `gunzip`"
+    assert str(plain) == f"{tmp_path / 'b.txt'}: text of no known format"
 
 
 def test_a_path_that_does_not_exist_is_one_line_with_a_fix(tmp_path: Path) -> None:
@@ -85,6 +97,20 @@ def test_a_broken_manifest_names_the_file_and_the_fix(tmp_path: Path, content: s
     (tmp_path / FILE_NAME).write_text(content, encoding="utf-8")
     with pytest.raises(RunError, match=r"align-run\.json.*align run init --force"):
         discover([tmp_path])
+
+
+def test_force_replaces_a_broken_manifest_and_keeps_what_a_readable_one_states(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / FILE_NAME).write_text("{", encoding="utf-8")
+    command = ["run", "init", str(tmp_path), "--device", "npu"]
+    refused = CliRunner().invoke(cli, command)
+    assert isinstance(refused.exception, RunError)
+    assert CliRunner().invoke(cli, [*command, "--name", "a", "--force"]).exit_code == 0
+    assert read_manifest(tmp_path) == RunManifest(device="npu", name="a")
+    again = ["run", "init", str(tmp_path), "--device", "cuda", "--force"]
+    assert CliRunner().invoke(cli, again).exit_code == 0
+    assert read_manifest(tmp_path) == RunManifest(device="cuda", name="a")
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:

@@ -42,6 +42,36 @@ def test_nothing_stated_on_both_sides_is_missing_with_the_side_that_lacks_it() -
     assert result.missing[0].side == "candidate"
 
 
+def of_framework(framework: str | None, device: str | None = None, **versions: str) -> RunData:
+    manifest = RunManifest(framework=framework, device=device, versions=versions)
+    return RunData(Run("run", Path("run"), (), (), manifest))
+
+
+def test_a_mindspeed_rl_run_is_on_npu_and_the_evidence_says_how_that_is_known() -> None:
+    reference, candidate = of_framework("verl", "cuda"), of_framework("mindspeed_rl", torch="2.7.1")
+    assert candidate.device == "npu"
+    (finding,) = compare(reference, candidate).findings
+    assert (finding.id, finding.reference, finding.candidate) == (
+        "environment.device",
+        "cuda",
+        "npu",
+    )
+    assert finding.evidence[1].source == "derived: mindspeed_rl runs on npu only"
+
+
+def test_a_stated_device_wins_and_other_frameworks_imply_none() -> None:
+    assert of_framework("mindspeed_rl", "cpu").device == "cpu"
+    assert of_framework("verl").device is None
+    assert of_framework(None).device is None
+
+
+def test_an_implied_device_alone_is_no_statement_about_the_stack() -> None:
+    run = of_framework("mindspeed_rl")
+    assert compare(run, run).status is RungStatus.MISSING
+    stated = of_framework("mindspeed_rl", torch="2.7.1")
+    assert compare(stated, stated).status is RungStatus.ALIGNED
+
+
 @pytest.mark.parametrize(
     ("version", "numbers"),
     [

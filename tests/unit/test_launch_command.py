@@ -53,12 +53,12 @@ def test_overrides_are_read_with_the_line_that_sets_them(tmp_path: Path) -> None
     }
     assert config.framework == "verl"
     assert {v.provenance.kind for v in config.values.values()} == {ProvenanceKind.OVERRIDE}
-    assert config.notes == (
+    assert [note.en for note in config.notes] == [
         "line 12: the value of actor_rollout_ref.rollout.n is not known from here",
         "line 14: the value of trainer.n_gpus_per_node is not known from here",
         "line 15: the value of data.max_prompt_length is not known from here",
         "line 16 deletes trainer.logger",
-    )
+    ]
 
 
 def test_what_set_x_traced_is_what_the_run_printed(corpus: Path) -> None:

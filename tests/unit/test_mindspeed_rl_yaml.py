@@ -90,22 +90,22 @@ def test_a_missing_model_file_is_named_and_nothing_is_made_up(tmp_path: Path) ->
     config = read_main(plant(tmp_path, model=None), no_progress)
     assert not [key for key in config.values if key.startswith("model.")]
     (note,) = config.notes
-    assert "line 3 names model/tiny.yaml" in note or "line 2 names model/tiny.yaml" in note
-    assert "norm_epsilon" in note
+    assert "line 3 names model/tiny.yaml" in note.en or "line 2 names model/tiny.yaml" in note.en
+    assert "norm_epsilon" in note.en
 
 
 def test_an_unreadable_model_file_is_named(tmp_path: Path) -> None:
     main = plant(tmp_path, model=": : :\n\t")
     config = read_main(main, no_progress)
     assert config.values["actor_config.lr"].value == 1e-6
-    assert "tiny.yaml" in config.notes[0]
+    assert "tiny.yaml" in config.notes[0].en
 
 
 def test_what_a_shell_would_fill_in_stays_text_and_is_named(tmp_path: Path) -> None:
     text = MAIN_TEXT.replace("global_batch_size: 32", "data_path: ${DATA_DIR}/x")
     config = read_main(plant(tmp_path, text), no_progress)
     assert config.values["megatron_training.data_path"].value == "${DATA_DIR}/x"
-    assert "megatron_training.data_path (line 7)" in config.notes[0]
+    assert "megatron_training.data_path (line 7)" in config.notes[0].en
 
 
 def test_a_model_file_that_a_main_file_reads_is_no_second_configuration(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_model_file_that_a_main_file_reads_is_no_second_configuration(tmp_path
     assert MODEL.sniff(glimpse(model))
     config = read_model(model, no_progress)
     assert not config.values
-    assert config.notes == (f"is read as part of {tmp_path / 'grpo.yaml'}",)
+    assert [n.en for n in config.notes] == [f"is read as part of {tmp_path / 'grpo.yaml'}"]
 
 
 def test_a_model_file_beside_a_main_file_that_does_not_name_it_is_none_either(
@@ -125,7 +125,7 @@ def test_a_model_file_beside_a_main_file_that_does_not_name_it_is_none_either(
     other.write_text(MODEL_TEXT.replace("tiny", "other"))
     config = read_model(other, no_progress)
     assert not config.values
-    assert config.notes == (f"{tmp_path / 'grpo.yaml'} does not name it",)
+    assert [n.en for n in config.notes] == [f"{tmp_path / 'grpo.yaml'} does not name it"]
 
 
 def test_a_model_file_alone_is_all_that_is_known(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_model_file_alone_is_all_that_is_known(tmp_path: Path) -> None:
     path.write_text(MODEL_TEXT)
     config = read_model(path, no_progress)
     assert config.values["model.tiny.norm_epsilon"].value == 1e-6
-    assert "only the model is known" in config.notes[0]
+    assert "only the model is known" in config.notes[0].en
 
 
 def test_the_corpus_files_give_omegaconfs_values_and_their_models(corpus: Path) -> None:

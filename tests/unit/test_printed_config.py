@@ -252,8 +252,8 @@ def test_of_two_printed_configurations_the_last_is_used_and_the_difference_noted
     second = [line.replace("'gamma': 1.0", "'gamma': 0.9") for line in first]
     config = read(tmp_path, "\n".join([*first, "Traceback", *second]))
     assert values_of(config)["algorithm.gamma"] == 0.9
-    assert any("2 configurations" in note for note in config.notes)
-    assert any("algorithm.gamma" in note for note in config.notes)
+    assert any("2 configurations" in note.en for note in config.notes)
+    assert any("algorithm.gamma" in note.en for note in config.notes)
 
 
 def test_a_cut_configuration_does_not_continue_in_the_next_one(tmp_path: Path) -> None:

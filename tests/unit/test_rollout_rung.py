@@ -122,6 +122,28 @@ def test_a_fault_at_the_first_step_is_named_as_a_symptom(
     assert not named.symptom.noise_sized
 
 
+@pytest.mark.parametrize(
+    ("fault", "quote"),
+    [("!" * 100, "!" * 100), ("so " * 900, None), ("x\nuser\ny", "x\\nuser\\ny")],
+)
+def test_evidence_points_at_a_row_of_the_step_that_is_named(
+    tmp_path: Path, fault: str, quote: str | None
+) -> None:
+    rows = changed(recipe(2), lambda row: {"output": fault}, first=3)
+    candidate = data_of(tmp_path / "b" / "rollout", rows)
+    result = rung.compare(data_of(tmp_path / "a" / "rollout", recipe(1)), candidate)
+    for finding in result.findings:
+        assert finding.symptom is not None and finding.symptom.step == 3
+        for evidence, side in zip(finding.evidence, "ab", strict=True):
+            assert evidence.source == str(tmp_path / side / "rollout" / "3.jsonl")
+            row = json.loads(
+                Path(evidence.source).read_text().splitlines()[(evidence.line or 0) - 1]
+            )
+            assert row["step"] == 3
+    quotes = {finding.evidence[1].text for finding in result.findings}
+    assert quote is None or quote in quotes
+
+
 def test_policies_that_drift_apart_later_are_dated_not_blamed(
     compare: Callable[[list[Row], list[Row]], RungResult],
 ) -> None:

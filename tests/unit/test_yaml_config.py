@@ -107,7 +107,7 @@ def test_empty_containers_are_the_empty_leaf(tmp_path: Path) -> None:
 def test_a_key_that_stands_twice_is_named(tmp_path: Path) -> None:
     config = read(tmp_path, "lr: 1\nx: 2\nlr: 3\n")
     assert config.values["lr"].value == 3
-    assert any("key lr" in note and "1 and 3" in note for note in config.notes)
+    assert any("key lr" in note.en and "1 and 3" in note.en for note in config.notes)
     assert read(tmp_path, "lr: 1\nx: 2\n").notes == ()
 
 
@@ -202,7 +202,7 @@ def test_interpolations_are_resolved_and_others_named(
     for key in "ghijkln":
         assert "${" in str(found[key]), key
     (note,) = config.notes
-    assert note.startswith("7 interpolations stay as text: g (line 5)")
+    assert note.en.startswith("7 interpolations stay as text: g (line 5)")
 
 
 def test_a_broken_interpolation_spoils_no_other_value(tmp_path: Path) -> None:
@@ -345,7 +345,10 @@ def test_deleted_keys_and_lines_that_are_no_override_are_told(tmp_path: Path) ->
     path.write_text("- a.b=1\n- ~c.d\n- nonsense\n- e=${a.b}\n")
     config = read_hydra_overrides(path, no_progress)
     assert values_of(config) == {"a.b": 1}
-    assert config.notes == ("line 2 deletes c.d", "line 4 sets e to what another key holds")
+    assert [note.en for note in config.notes] == [
+        "line 2 deletes c.d",
+        "line 4 sets e to what another key holds",
+    ]
     assert config.num_unread_lines == 1
 
 

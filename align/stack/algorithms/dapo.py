@@ -1,7 +1,7 @@
 """DAPO (Yu et al. 2025, arXiv 2503.14476): GRPO with four changes.
 
-Clip-higher, the token-level loss and the missing KL are settings (`presets.py`); here are the
-overlong penalty and dynamic sampling.
+Clip-higher, the token-level loss and the missing KL are settings (`presets.py`); here is the
+overlong penalty. Dynamic sampling draws prompts, so it is in `collect.py`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-from align.objective.advantages import group_by_uid
-from align.objective.dapo import has_signal, overlong_penalty
+from align.objective.dapo import overlong_penalty
 from align.stack.algorithms import grpo
-from align.stack.algorithms.policy import outcome_scores, policy_loss
+from align.stack.algorithms.policy import policy_loss
 from align.stack.batch import TrainBatch
 from align.stack.config import StackConfig
 
@@ -41,13 +39,3 @@ def penalise_overlong(batch: TrainBatch, config: StackConfig) -> TrainBatch:
     rows = torch.arange(len(lengths), device=rewards.device)
     rewards[rows, (lengths - 1).clamp(min=0)] += penalty
     return replace(batch, token_level_rewards=rewards)
-
-
-def rows_with_signal(batch: TrainBatch, config: StackConfig) -> Tensor:
-    """Return the rows, int64, whose group does not agree on its score."""
-    kept = has_signal(
-        outcome_scores(batch).cpu(),
-        group_by_uid(batch.uid),
-        keep_nan=config.stack.definitions == "verl",
-    )
-    return kept.nonzero().squeeze(-1)

@@ -18,7 +18,7 @@ from align.objective.dpo import (
     sigmoid_loss,
 )
 from align.stack.algorithms.policy import outcome_scores, with_advantages
-from align.stack.batch import TrainBatch, take_rows
+from align.stack.batch import TrainBatch, given
 from align.stack.config import StackConfig
 from align.stack.loss import ActorLoss
 
@@ -36,7 +36,7 @@ def advantages(batch: TrainBatch, config: StackConfig) -> TrainBatch:
         best, worst = members[scores[members].argmax()], members[scores[members].argmin()]
         if scores[best] > scores[worst]:
             rows += [int(best), int(worst)]
-    pairs = take_rows(batch, torch.tensor(rows, dtype=torch.int64))
+    pairs = batch.rows(rows)
     signs = torch.ones(len(rows), 1, dtype=scores.dtype)
     signs[1::2] = -1.0
     mask = pairs.response_mask
@@ -53,7 +53,7 @@ def loss(
     """Average the pair losses over the mini-batch's pairs."""
     dpo = config.stack.dpo
     policy = sequence_log_probs(log_probs, batch.response_mask)
-    reference = sequence_log_probs(batch.ref_log_prob, batch.response_mask)
+    reference = sequence_log_probs(given(batch.ref_log_prob), batch.response_mask)
     margin = preference_margin(policy[::2], policy[1::2], reference[::2], reference[1::2])
     compute = robust_loss if dpo.loss_type == "robust" else sigmoid_loss
     losses = compute(margin, beta=dpo.beta, label_smoothing=dpo.label_smoothing)
@@ -63,7 +63,7 @@ def loss(
         total=total,
         summed={"actor/loss": float(total.detach())},
         averaged={
-            "dpo/rewards/margin": dpo.beta * float(margin.detach().mean()),
-            "dpo/rewards/accuracy": float((margin.detach() > 0).double().mean()),
+            "rewards/margins": dpo.beta * float(margin.detach().mean()),
+            "rewards/accuracies": float((margin.detach() > 0).double().mean()),
         },
     )

@@ -18,7 +18,7 @@ from align.objective.policy_loss import (
     gspo,
     reduce_policy_loss,
 )
-from align.stack.batch import TrainBatch
+from align.stack.batch import TrainBatch, given
 from align.stack.config import StackConfig
 from align.stack.loss import ActorLoss
 
@@ -46,7 +46,7 @@ def policy_loss(
     total = policy.loss
     summed = {"actor/pg_loss": share * float(policy.loss.detach())}
     if actor.use_kl_loss:
-        kl = kl_estimate(log_probs, batch.ref_log_prob, actor.kl_loss_type)
+        kl = kl_estimate(log_probs, given(batch.ref_log_prob), actor.kl_loss_type)
         kl_loss = aggregate(kl, mask, mode, totals)
         total = total + actor.kl_loss_coef * kl_loss
         summed["actor/kl_loss"] = share * float(kl_loss.detach())
@@ -73,7 +73,7 @@ def token_losses(batch: TrainBatch, log_probs: Tensor, config: StackConfig) -> T
         limits = mindspeed_rl_clip(low, high)
     else:
         limits = Clip(low, high, actor.clip_ratio_c)
-    old, advantages = batch.old_log_probs, batch.advantages
+    old, advantages = given(batch.old_log_probs), given(batch.advantages)
     if actor.policy_loss.loss_mode == "gspo":
         return gspo(log_probs, old, advantages, batch.response_mask, limits)
     return clipped_surrogate(log_probs, old, advantages, limits)
@@ -84,7 +84,7 @@ def _weights(batch: TrainBatch, config: StackConfig) -> Tensor | None:
     if correction.rollout_is is None:
         return None
     return rollout_weights(
-        batch.old_log_probs,
+        given(batch.old_log_probs),
         batch.rollout_log_probs,
         batch.response_mask,
         RatioLevel(correction.rollout_is),

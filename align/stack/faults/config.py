@@ -63,7 +63,7 @@ FAULTS = (
     _setting(
         "kl_coefficient",
         "The KL term of the loss weighs ten times as much.",
-        "report 7",
+        "MindSpeed-RL defaults, against verl's",
         "loss.kl_coef",
         f"{_ACTOR}.kl_loss_coef=0.1",
     ),
@@ -121,17 +121,17 @@ FAULTS = (
     ),
     _setting(
         "rope_theta",
-        "The rotary embedding has base 10,000, Megatron's default, where the model has 1,000,000.",
+        "The rotary embedding has the base of another model: 1,000,000, not 10,000.",
         "MindSpeed-RL model files, report 45",
         "model.rope_theta",
-        f"{_MODEL}.rope_theta=10000",
+        f"{_MODEL}.rope_theta=1000000",
     ),
     _setting(
-        "untied_embeddings",
-        "The output layer is a tensor of its own where the model shares the embedding.",
+        "tied_embeddings",
+        "The output layer is tied to the embedding where the checkpoint has one of its own.",
         "report 37",
         "model.tie_word_embeddings",
-        f"{_MODEL}.tie_word_embeddings=false",
+        f"{_MODEL}.tie_word_embeddings=true",
     ),
     _setting(
         "dropout",

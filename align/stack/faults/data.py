@@ -139,7 +139,7 @@ FAULTS = (
         "Prompts of exactly the length limit are dropped, so the shuffle counts other rows.",
         "MindSpeed-RL source, length filter",
         strict_length_filter,
-        setting=("data.filter_overlong_prompts=true", "data.max_prompt_length=LONGEST"),
+        setting=("data.filter_overlong_prompts=true", "data.max_prompt_length=18"),
     ),
     _data(
         "lost_rows",

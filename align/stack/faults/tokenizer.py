@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from tokenizers import Tokenizer as RustTokenizer
 
 from align.core.rung import Rung
+from align.stack.batch import position_ids_of
+from align.stack.faults.assembled import with_batch
 from align.stack.faults.fault import Fault
-from align.stack.faults.rows import hide_tokens, with_prompt_padding_right
 
 if TYPE_CHECKING:
+    from align.stack.batch import TrainBatch
     from align.stack.config import StackConfig
     from align.stack.dataset import Row
     from align.stack.pipeline import Pipeline, Tokenizer
@@ -49,8 +52,11 @@ def pad_is_eos(pipeline: Pipeline) -> Pipeline:
     def edit(tokenizer: Tokenizer) -> None:
         tokenizer.pad_token = tokenizer.eos_token
 
-    edited = _edited(pipeline, edit)
-    return hide_tokens(edited, lambda tokenizer: tokenizer.pad_token_id)
+    def hide_padding(batch: TrainBatch, tokenizer: Tokenizer) -> TrainBatch:
+        shown = batch.response_mask * (batch.responses != tokenizer.pad_token_id)
+        return replace(batch, response_mask=shown)
+
+    return with_batch(_edited(pipeline, edit), hide_padding)
 
 
 def default_system_prompt(pipeline: Pipeline) -> Pipeline:
@@ -67,7 +73,6 @@ def added_bos(pipeline: Pipeline) -> Pipeline:
 
     def edit(tokenizer: Tokenizer) -> None:
         tokenizer.bos_token = "<|endoftext|>"
-        tokenizer.add_bos_token = True
         tokenizer.init_kwargs["add_bos_token"] = True
 
     edited = _edited(pipeline, edit)
@@ -85,18 +90,27 @@ def pads_right(pipeline: Pipeline) -> Pipeline:
     def edit(tokenizer: Tokenizer) -> None:
         tokenizer.padding_side = "right"
 
-    return with_prompt_padding_right(_edited(pipeline, edit))
+    return with_batch(_edited(pipeline, edit), _prompts_to_the_left)
+
+
+def _prompts_to_the_left(batch: TrainBatch, tokenizer: Tokenizer) -> TrainBatch:
+    width = batch.input_ids.shape[1] - batch.responses.shape[1]
+    ids, mask = batch.input_ids.clone(), batch.attention_mask.clone()
+    for row, num_pads in enumerate((mask[:, :width] == 0).sum(-1).tolist()):
+        ids[row, :width] = torch.roll(ids[row, :width], -num_pads)
+        mask[row, :width] = torch.roll(mask[row, :width], -num_pads)
+    return replace(batch, input_ids=ids, attention_mask=mask, position_ids=position_ids_of(mask))
 
 
 def changed_merge(pipeline: Pipeline) -> Pipeline:
     """Lose one merge of the vocabulary."""
 
     def load_tokenizer(config: StackConfig) -> Tokenizer:
-        tokenizer = pipeline.load_tokenizer(config)
+        tokenizer: Any = pipeline.load_tokenizer(config)
         content = json.loads(tokenizer.backend_tokenizer.to_str())
         content["model"]["merges"].remove(list(CHANGED_MERGE))
         tokenizer._tokenizer = RustTokenizer.from_str(json.dumps(content))
-        return tokenizer
+        return cast("Tokenizer", tokenizer)
 
     return replace(pipeline, load_tokenizer=load_tokenizer)
 
@@ -107,6 +121,7 @@ def _tokenizer(
     field_report: str,
     finding_id: str,
     change: Callable[[Pipeline], Pipeline],
+    setting: tuple[str, ...] = (),
 ) -> Fault:
     return Fault(
         name,
@@ -116,13 +131,14 @@ def _tokenizer(
         f"tokenizer.{finding_id}",
         ("tokenizer",),
         change=change,
+        setting=setting,
     )
 
 
 FAULTS = (
     _tokenizer(
         "base_eos",
-        "The tokenizer is the base model's: its eos is <|endoftext|>, which is pad, not <|im_end|>.",
+        "The tokenizer is the base model's: its eos is <|endoftext|>, not <|im_end|>.",
         "seed 000, report 18",
         "eos_token_id",
         base_eos,
@@ -140,6 +156,7 @@ FAULTS = (
         "report 25",
         "chat_template",
         default_system_prompt,
+        setting=("data.max_prompt_length=48",),
     ),
     _tokenizer(
         "added_bos",
@@ -154,6 +171,7 @@ FAULTS = (
         "report 38",
         "padding_side",
         pads_right,
+        setting=("actor_rollout_ref.model.use_remove_padding=false",),
     ),
     _tokenizer(
         "changed_merge",

@@ -17,13 +17,17 @@ ADD, COMPARE = "add", "compare"
 
 # Prompts of several lengths, so that padding, packing and order have something to get wrong.
 _ADD = ("What is {a} + {b}?", "Add {a} and {b}.", "{a} plus {b}?")
-_COMPARE = ("Which number is larger, {a} or {b}?", "Which is larger: {a} or {b}?")
+_COMPARE = (
+    "Which number is larger, {a} or {b}?",
+    "Which is larger: {a} or {b}?",
+    "Larger of {a} and {b}?",
+)
 
 
 def read(file: str, config: StackConfig) -> list[Row]:
     """Make ``stack.data.num_rows`` rows, the two tasks in turn, in an order set by the seed.
 
-    540 prompts differ; a larger set repeats them.
+    570 prompts differ: 300 additions and 270 comparisons. A larger set repeats them.
     """
     settings = config.stack.data
     draw = random.Random(settings.seed).random  # of all its methods this one never changes

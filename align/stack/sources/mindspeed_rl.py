@@ -78,7 +78,10 @@ def read_records(file: str, config: StackConfig) -> list[Row]:
     """
     columns = _mapped(config.stack.data.map_keys)
     extra = [key for key in config.stack.data.dataset_additional_keys if key != _LABELS]
-    return [_record_row(record, columns, extra, where) for where, record in records.read_records(Path(file))]
+    return [
+        _record_row(record, columns, extra, where)
+        for where, record in records.read_records(Path(file))
+    ]
 
 
 def _mapped(map_keys: Mapping[str, Any]) -> dict[str, str]:

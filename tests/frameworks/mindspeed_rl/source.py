@@ -21,7 +21,10 @@ if SOURCE is None:
     pytest.skip("needs a checkout of MindSpeed-RL (set MINDSPEED_RL_SRC)", allow_module_level=True)
 
 PACKAGE = "mindspeed_rl"
-_ENTERED = ("", ".utils", ".models", ".models.loss", ".trainer", ".trainer.utils", ".workers")
+_ENTERED = (
+    *("", ".datasets", ".utils", ".models", ".models.loss"),
+    *(".trainer", ".trainer.utils", ".workers"),
+)
 _REPLACED = (
     "ray",
     "mindspeed_rl.utils.utils",

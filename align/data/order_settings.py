@@ -1,0 +1,127 @@
+"""The effective values a row order follows from, of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from align.core.config_value import ConfigLeaf, EffectiveConfig, EffectiveValue
+from align.core.text import Text
+from align.frameworks.config_table import version_tuple
+
+TORCHDATA, TORCH = "torchdata", "torch"
+MINDSPEED_RL, MINDSPEED_RL_OLD = "mindspeed_rl", "mindspeed_rl_old"
+TRL, ACCELERATE, MEGATRON, SEQUENTIAL = "trl", "accelerate", "megatron", "sequential"
+SAMPLERS = (
+    *(TORCHDATA, TORCH, MINDSPEED_RL, MINDSPEED_RL_OLD),
+    *(TRL, ACCELERATE, MEGATRON, SEQUENTIAL),
+)
+
+# Fields of the common schema, by the name they have here.
+FIELDS = {
+    "batch_size": "data.train_batch_size",
+    "gen_batch_size": "data.gen_batch_size",
+    "seed": "data.seed",
+    "shuffle": "data.shuffle",
+    "num_workers": "data.dataloader_num_workers",
+    "total_steps": "trainer.total_steps",
+    "total_epochs": "trainer.total_epochs",
+    "max_samples": "data.train_max_samples",
+    "length_filter": "data.length_filter",
+    "max_prompt_length": "data.max_prompt_length",
+    "own_sampler": "data.sampler",
+    "train_files": "data.train_files",
+}
+_VERL_TORCHDATA = (0, 7)
+_MINDSPEED_RL_NEW = (2, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderSettings:
+    """Everything but the rows themselves; None is not known, never a default.
+
+    Args:
+        sampler: one of `SAMPLERS`.
+        seed: as the sampler's generator gets it: a seed of null is torch's constant.
+        seed_is_null: the configuration sets no seed, which a selection of rows draws at random.
+        sources: the effective values the fields come from, by field name here.
+    """
+
+    sampler: str | None = None
+    batch_size: int | None = None
+    seed: int | None = None
+    seed_is_null: bool = False
+    shuffle: bool | None = None
+    num_workers: int | None = None
+    total_steps: int | None = None
+    total_epochs: int | None = None
+    max_samples: int | None = None
+    length_filter: str | None = None
+    max_prompt_length: int | None = None
+    own_sampler: str | None = None
+    train_files: tuple[str, ...] = ()
+    sources: Mapping[str, EffectiveValue] = field(default_factory=dict, compare=False, hash=False)
+    assumptions: tuple[Text, ...] = field(default=(), compare=False)
+
+
+def order_settings(config: EffectiveConfig) -> OrderSettings:
+    """Take from an effective configuration what the row order depends on."""
+    found = {name: config.values[key] for name, key in FIELDS.items() if key in config.values}
+    values = {name: value.value for name, value in found.items()}
+    sampler, assumption = _sampler(config)
+    batch_size = _whole(values.get("gen_batch_size")) or _whole(values.get("batch_size"))
+    return OrderSettings(
+        sampler=sampler,
+        batch_size=batch_size,
+        seed=_whole(values.get("seed")),
+        seed_is_null="seed" in found and found["seed"].raw.value is None,
+        shuffle=_flag(values.get("shuffle")),
+        num_workers=_whole(values.get("num_workers")),
+        total_steps=_whole(values.get("total_steps")),
+        total_epochs=_whole(values.get("total_epochs")),
+        max_samples=_whole(values.get("max_samples")),
+        length_filter=_text(values.get("length_filter")),
+        max_prompt_length=_whole(values.get("max_prompt_length")),
+        own_sampler=_text(values.get("own_sampler")),
+        train_files=_files(values.get("train_files")),
+        sources=found,
+        assumptions=tuple(filter(None, [assumption])),
+    )
+
+
+def _sampler(config: EffectiveConfig) -> tuple[str | None, Text | None]:
+    version = version_tuple(config.framework_version)
+    if config.framework == "verl":
+        old = version is not None and version < _VERL_TORCHDATA
+        unknown = Text(
+            "verl's version is not known: 0.7 or later is assumed",
+            "verl 版本未知：假定为 0.7 或更新版本",
+        )
+        return TORCH if old else TORCHDATA, None if version else unknown
+    if config.framework == "mindspeed_rl":
+        old = version is not None and version < _MINDSPEED_RL_NEW
+        unknown = Text(
+            "MindSpeed-RL's version is not known: one of after 2025-05-16 is assumed",
+            "MindSpeed-RL 版本未知：假定为 2025-05-16 之后的版本",
+        )
+        return MINDSPEED_RL_OLD if old else MINDSPEED_RL, None if version else unknown
+    return {"trl": TRL, "huggingface": ACCELERATE}.get(config.framework or ""), None
+
+
+def _whole(value: ConfigLeaf) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if value == int(value) else None
+
+
+def _flag(value: ConfigLeaf) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _text(value: ConfigLeaf) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _files(value: ConfigLeaf) -> tuple[str, ...]:
+    names = value if isinstance(value, tuple) else (value,)
+    return tuple(name for name in names if isinstance(name, str) and name)

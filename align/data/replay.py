@@ -1,0 +1,164 @@
+"""Replay a run's sampler: from its settings and the number of rows to the rows of every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from align.core.errors import ConfigError
+from align.core.text import Text
+from align.data import order_settings as names
+from align.data.order_settings import FIELDS, OrderSettings
+from align.data.row_order import RowOrder
+from align.data.samplers.accelerate_seedable import AccelerateSeedable
+from align.data.samplers.megatron import MegatronGPT
+from align.data.samplers.mindspeed_rl import MindSpeedRL
+from align.data.samplers.mindspeed_rl_old import MindSpeedRLOld
+from align.data.samplers.sampler import Sampler
+from align.data.samplers.sequential import Sequential
+from align.data.samplers.torch_random import TorchRandom
+from align.data.samplers.torchdata_random import TorchdataRandom
+from align.data.samplers.trl_repeat import TrlRepeat
+from align.data.torch_generator import Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How many rows there are, and which of them are left for the sampler.
+
+    Args:
+        num_rows: of the data set, before any selection.
+        num_kept: rows the run itself counted after its length filter, None where it did not say.
+        lengths: prompt lengths in tokens [num_rows], where the data set holds ids.
+    """
+
+    num_rows: int
+    num_kept: int | None = None
+    lengths: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A row order, and what it takes for granted."""
+
+    order: RowOrder
+    settings: OrderSettings
+    assumptions: tuple[Text, ...] = ()
+
+
+def predict(
+    settings: OrderSettings, rows: Rows, index: tuple[int, ...] | None = None
+) -> Prediction:
+    """Replay the sampler of one run.
+
+    Args:
+        index: MindSpeed-RL's cached ``*_shuffle_idx.npy``, where the run read one.
+
+    Raises:
+        ConfigError: A setting it needs is not known, or the order is random by nature.
+    """
+    if settings.own_sampler is not None:
+        raise _unknown("own_sampler", f"is {settings.own_sampler}, a class of the run's own")
+    batch_size = settings.batch_size
+    if not batch_size or batch_size < 1:
+        raise _unknown("batch_size", "is not known")
+    kept, assumptions = _kept(settings, rows)
+    num_rows = rows.num_rows if kept is None else len(kept)
+    sampler = _sampler(settings, num_rows, batch_size, index)
+    order = RowOrder(sampler, batch_size, None if kept is None else tuple(kept.tolist()))
+    if not order.steps_per_epoch:
+        raise ConfigError(
+            where=FIELDS["batch_size"],
+            problem=f"is {batch_size}, more than the {sampler.epoch_length} rows there are",
+            fix="give the data set the run was trained on",
+        )
+    return Prediction(order, settings, (*settings.assumptions, *assumptions))
+
+
+def _sampler(
+    settings: OrderSettings, num_rows: int, batch_size: int, index: tuple[int, ...] | None
+) -> Sampler:
+    name, shuffle = settings.sampler, settings.shuffle
+    if name is None:
+        raise ConfigError(
+            where="the run's configuration",
+            problem="does not tell the framework, and thereby the sampler",
+            fix=f"pass --sampler ({', '.join(names.SAMPLERS)}), or state it with `align run init`",
+        )
+    if shuffle is None and name in (names.TORCHDATA, names.TORCH, names.MINDSPEED_RL):
+        raise _unknown("shuffle", "is not known")
+    if name == names.SEQUENTIAL or (shuffle is False and name != names.MINDSPEED_RL):
+        return Sequential(num_rows)
+    if settings.seed is None:
+        raise _unknown("seed", "is not known")
+    seed = settings.seed
+    if name in (names.MINDSPEED_RL, names.MINDSPEED_RL_OLD):
+        if settings.total_steps is None:
+            raise _unknown("total_steps", "is not known, and sets how often the rows are repeated")
+        num_samples = settings.total_steps * batch_size
+        if name == names.MINDSPEED_RL_OLD:
+            return MindSpeedRLOld(num_rows, num_samples, seed)
+        return MindSpeedRL(num_rows, num_samples, seed, shuffle is not False, index)
+    if name == names.TORCHDATA:
+        if settings.num_workers is None:
+            raise _unknown("num_workers", "is not known")
+        return TorchdataRandom(num_rows, seed, settings.num_workers)
+    if name == names.MEGATRON:
+        return MegatronGPT(num_rows, settings.total_epochs or 1, seed)
+    if name == names.TORCH:
+        return TorchRandom(num_rows, seed)
+    return TrlRepeat(num_rows, seed) if name == names.TRL else AccelerateSeedable(num_rows, seed)
+
+
+def _kept(settings: OrderSettings, rows: Rows) -> tuple[Int64 | None, list[Text]]:
+    """Return the rows left after selection and length filter, None for all of them."""
+    kept = _selected(settings, rows.num_rows)
+    limit, rule = settings.max_prompt_length, settings.length_filter
+    if rule is None or rule == "no filter":
+        return kept, []
+    if rows.lengths is not None and limit is not None:
+        lengths = np.array(rows.lengths, np.int64)
+        if kept is None:
+            kept = np.arange(rows.num_rows, dtype=np.int64)
+        # MindSpeed-RL keeps prompts below the limit, verl those up to it.
+        left = lengths[kept] <= limit if "<=" in rule else lengths[kept] < limit
+        return kept[left], []
+    num_before = rows.num_rows if kept is None else len(kept)
+    if rows.num_kept == num_before:
+        return kept, []
+    if rows.num_kept is not None:
+        raise ConfigError(
+            where=FIELDS["length_filter"],
+            problem=f"({rule}) kept {rows.num_kept} of {num_before} rows, as the run's log says; "
+            "which ones follows from the tokenizer",
+            fix="give the filtered data set with --data",
+        )
+    text = Text(
+        f"no prompt is dropped by the length filter ({rule}, limit {limit}): the run's log, which "
+        "counts the rows kept, was not given",
+        f"假定长度过滤（{rule}，上限 {limit}）没有丢弃任何 prompt：未提供记录保留行数的运行日志",
+    )
+    return kept, [text]
+
+
+def _selected(settings: OrderSettings, num_rows: int) -> Int64 | None:
+    """Choose train_max_samples rows as verl's `RLHFDataset` does, None for all."""
+    size = settings.max_samples
+    if size is None or not 0 < size < num_rows:
+        return None
+    if not settings.shuffle:
+        return np.arange(size)
+    if settings.seed_is_null or settings.seed is None:
+        raise _unknown(
+            "max_samples", f"is {size} and data.seed is null: the rows are chosen at random"
+        )
+    return np.random.default_rng(settings.seed).choice(num_rows, size=size, replace=False)
+
+
+def _unknown(name: str, problem: str) -> ConfigError:
+    return ConfigError(
+        where=FIELDS[name],
+        problem=problem,
+        fix="give the run's whole configuration, or the log that prints it",
+    )

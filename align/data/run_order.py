@@ -1,0 +1,146 @@
+"""The row order of one run, from its configuration, its data set and its log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from align.core.config_value import EffectiveConfig
+from align.core.data_set import DataSet
+from align.core.errors import ConfigError, DumpError
+from align.core.run import ArtifactKind
+from align.data.order_settings import SEQUENTIAL, OrderSettings, order_settings
+from align.data.replay import Prediction, Rows, predict
+from align.data.training_set import joined, training_set
+from dumps.readers.data_set import read_data_set
+from dumps.readers.data_set_size import DataSetSize, first_data_set_size
+from dumps.store.run_data import RunData
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a user states on the command line instead of leaving it to the run's files."""
+
+    data_set: DataSet | None = None
+    num_rows: int | None = None
+    sampler: str | None = None
+    index: tuple[int, ...] | None = None
+    resumed_at: int | None = None
+
+
+class RunOrder:
+    """Settings, rows and prediction of one run; each is worked out when it is asked for."""
+
+    def __init__(self, data: RunData, config: EffectiveConfig, given: Given | None = None) -> None:
+        self._data = data
+        self._given = given or Given()
+        self.settings = _settings(config, self._given)
+
+    def borrow(self, other: RunOrder) -> None:
+        """Take the other run's data set, before anything is worked out."""
+        self._given = replace(self._given, data_set=other.data_set)
+        for name in ("data_set", "rows", "prediction"):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def data_set(self) -> DataSet | None:
+        """The data set the run trains on, None where it is not at hand."""
+        if self._given.data_set is not None:
+            return self._given.data_set
+        return training_set(self._data.data_sets, self.settings.train_files)
+
+    @cached_property
+    def counted(self) -> DataSetSize | None:
+        """The rows the run itself counted, in its log."""
+        logs = [a.path for a in self._data.run.of_kind(ArtifactKind.ENVIRONMENT)]
+        return first_data_set_size(list(dict.fromkeys(logs)))
+
+    @cached_property
+    def rows(self) -> Rows | None:
+        """How many rows there are, None where nothing tells."""
+        counted, data_set = self.counted, self.data_set
+        kept = counted.num_kept if counted else None
+        if data_set is not None:
+            if counted and counted.num_rows not in (None, len(data_set)):
+                kept = None  # the log counts other data
+            return Rows(len(data_set), kept, _lengths(data_set))
+        if self._given.num_rows is not None:
+            return Rows(self._given.num_rows, kept)
+        return Rows(counted.num_rows, kept) if counted and counted.num_rows else None
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """The order of rows.
+
+        Raises:
+            ConfigError, DumpError: What is lacking for it.
+        """
+        if self.rows is None:
+            raise DumpError(
+                where=self._data.run.label,
+                problem="neither holds its data set nor a log that counts its rows",
+                fix="pass --data FILE, or --num-rows N",
+            )
+        found = predict(self.settings, self.rows, self._given.index)
+        order = replace(found.order, resumed_at=self._given.resumed_at)
+        return replace(found, order=order)
+
+    @property
+    def prediction_or_none(self) -> Prediction | None:
+        """The order of rows, None where something is lacking for it."""
+        try:
+            return self.prediction
+        except (ConfigError, DumpError):
+            return None
+
+
+def read_data_sets(paths: tuple[Path, ...]) -> DataSet | None:
+    """Read the files as one data set, None for no file.
+
+    Raises:
+        DumpError: One cannot be read.
+    """
+    return joined([read_data_set(path) for path in paths]) if paths else None
+
+
+def read_index(path: Path) -> tuple[int, ...]:
+    """Read MindSpeed-RL's cached ``*_decoder_packed_shuffle_idx.npy``.
+
+    Raises:
+        DumpError: It is no array of whole numbers.
+    """
+    try:
+        index = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DumpError(
+            where=str(path),
+            problem=f"is no NumPy array ({str(error)[:120]})",
+            fix="give the file MindSpeed-RL wrote beside its .idx",
+        ) from error
+    if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
+        raise DumpError(
+            where=str(path),
+            problem=f"is no list of row numbers but {index.dtype} {index.shape}",
+            fix="give the file that ends in _decoder_packed_shuffle_idx.npy",
+        )
+    return tuple(index.tolist())
+
+
+def _settings(config: EffectiveConfig, given: Given) -> OrderSettings:
+    settings = order_settings(config)
+    if given.sampler is None:
+        return settings
+    shuffle = False if given.sampler == SEQUENTIAL else settings.shuffle
+    return replace(settings, sampler=given.sampler, shuffle=shuffle, assumptions=())
+
+
+def _lengths(data_set: DataSet) -> tuple[int, ...] | None:
+    if data_set.token_ids is None:
+        return None
+    lengths = getattr(data_set.token_ids, "lengths", None)
+    if lengths is None:
+        lengths = [len(ids) for ids in data_set.token_ids]
+    return tuple(int(length) for length in lengths)

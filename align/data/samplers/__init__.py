@@ -1,0 +1,1 @@
+"""Row orders of the frameworks' samplers, predicted exactly; one sampler a file."""

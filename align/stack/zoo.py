@@ -1,0 +1,278 @@
+"""Train every planted fault and every clean pair, and hold the report against the truth.
+
+A trial is a reference and a candidate that starts from the same weights. References are made once
+a setting. Two figures come out: faults whose finding is the verdict's, over all faults; clean
+pairs on which the report raises an alarm, over all clean pairs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeVar
+
+from align.core.errors import ConfigError
+from align.core.finding import Severity
+from align.core.report import Report
+from align.core.verdict import VerdictStatus
+from align.stack.clean_pairs import CleanPair, Interrupted, clean_pairs, killed_in_step
+from align.stack.config import load_config
+from align.stack.faults.fault import Fault
+from align.stack.faults.registry import faults
+from align.stack.pipeline import Pipeline
+from align.stack.train import train
+from dumps.store.atomic import write_atomic
+
+Made = TypeVar("Made")
+What = TypeVar("What")
+Trial = Fault | CleanPair
+Compare = Callable[[Path, Path], Report]  # of reference and candidate; importable by name
+
+# Both runs of every trial, unless its setting says otherwise. Two updates a step, so that clipping
+# acts; six steps an epoch, so that epochs matter; a KL that is felt, a schedule that moves, a
+# temperature other than 1, two micro-batches a mini-batch.
+BASE = (
+    "stack.data.num_rows=96",
+    "data.train_batch_size=16",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=8",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
+    "actor_rollout_ref.actor.clip_ratio_low=0.2",
+    "actor_rollout_ref.actor.clip_ratio_high=0.2",
+    "actor_rollout_ref.actor.kl_loss_coef=0.01",
+    "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio=0.25",
+    "actor_rollout_ref.actor.optim.lr_scheduler_type=cosine",
+    "actor_rollout_ref.rollout.temperature=0.9",
+    "trainer.total_training_steps=16",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the report said of one trial.
+
+    Args:
+        name: of the fault or clean pair.
+        rung: expected link; None for a clean pair.
+        expected: expected finding id; None for a clean pair.
+        reported: the verdict's finding id.
+        status: the verdict's status.
+        errors: ids of all findings of severity error.
+        right: the fault is named first; or the clean pair raised no alarm.
+        acts: the candidate's metrics or rollouts differ from the reference's at all.
+        problem: why the trial could not be run.
+    """
+
+    name: str
+    rung: str | None
+    expected: str | None
+    reported: str | None
+    status: str
+    errors: tuple[str, ...]
+    right: bool
+    acts: bool
+    problem: str | None = None
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether a fault was planted."""
+        return self.expected is not None
+
+
+def trials(only: Sequence[str] = ()) -> tuple[Trial, ...]:
+    """Return the named trials, or all: faults in causal order, then clean pairs.
+
+    Raises:
+        ConfigError: A name is neither a fault nor a clean pair.
+    """
+    known: dict[str, Trial] = {**faults(), **{f"clean:{k}": v for k, v in clean_pairs().items()}}
+    for name in only:
+        if name not in known:
+            raise ConfigError(
+                where="--only",
+                key=name,
+                problem="is neither a fault nor a clean pair",
+                fix="`align demo --list` shows the faults; clean pairs are called clean:NAME",
+            )
+    return tuple(known[name] for name in only or known)
+
+
+def run_zoo(
+    chosen: Sequence[Trial],
+    folder: Path,
+    compare: Compare,
+    *,
+    jobs: int = 2,
+    on_start: Callable[[int], None] = lambda total: None,
+    on_done: Callable[[str], None] = lambda name: None,
+) -> list[Outcome]:
+    """Run trials in long-lived worker processes; a finished run in the folder is used again.
+
+    Args:
+        folder: run folders; what is in it from the same code is not trained again.
+        compare: makes the report of two run folders.
+        on_start: told how many pieces of work there are.
+        on_done: told each that is finished.
+
+    Returns:
+        One outcome a trial, in the order given.
+    """
+    references = {reference_name(trial.setting): trial.setting for trial in chosen}
+    on_start(len(references) + len(chosen))
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        try:
+            made = {pool.submit(make_reference, s, folder): n for n, s in references.items()}
+            for reference, name in _each(made):
+                reference.result()
+                on_done(name)
+            found: dict[str, Outcome] = {}
+            work = {pool.submit(judge_trial, trial, folder, compare): trial for trial in chosen}
+            for future, trial in _each(work):
+                found[label(trial)] = future.result()
+                on_done(label(trial))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [found[label(trial)] for trial in chosen]
+
+
+def forget_runs(folder: Path) -> None:
+    """Have every run in the folder trained again."""
+    for mark in folder.glob("*.done"):
+        mark.unlink()
+
+
+def _each(work: dict[Future[Made], What]) -> Iterator[tuple[Future[Made], What]]:
+    for future in as_completed(work):
+        yield future, work[future]
+
+
+def make_pair(
+    trial: Trial,
+    folder: Path,
+    on_start: Callable[[int], None],
+    on_done: Callable[[str], None],
+) -> tuple[Path, Path]:
+    """Train both runs of one trial at the same time, in two processes."""
+    forget_runs(folder)
+    on_start(2)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        work = {
+            pool.submit(make_reference, trial.setting, folder): "reference",
+            pool.submit(make_candidate, trial, folder): "candidate",
+        }
+        made = {}
+        for future, side in _each(work):
+            made[side] = future.result()
+            on_done(side)
+    return made["reference"], made["candidate"]
+
+
+def label(trial: Trial) -> str:
+    """Return the name of a trial among all."""
+    return trial.name if isinstance(trial, Fault) else f"clean:{trial.name}"
+
+
+def reference_name(setting: Sequence[str]) -> str:
+    """Return the folder name of the reference run of a setting."""
+    digest = hashlib.sha256("\n".join(setting).encode()).hexdigest()[:8]
+    return f"reference-{digest}" if setting else "reference"
+
+
+def make_reference(setting: Sequence[str], folder: Path) -> Path:
+    """Train the reference of a setting, unless it is there."""
+    return _trained(folder / reference_name(setting), (*BASE, *setting))
+
+
+def make_candidate(trial: Trial, folder: Path) -> Path:
+    """Train a trial's candidate, unless it is there."""
+    out = folder / label(trial).replace(":", "-")
+    overrides = (*BASE, *trial.setting, *trial.overrides)
+    killed_at = trial.killed_at if isinstance(trial, CleanPair) else 0
+    return _trained(out, overrides, trial.change, killed_at)
+
+
+def judge_trial(trial: Trial, folder: Path, compare: Compare) -> Outcome:
+    """Train a trial's candidate and hold the report of the pair against the truth."""
+    reference = make_reference(trial.setting, folder)
+    candidate = make_candidate(trial, folder)
+    return judge(trial, compare(reference, candidate), acts=differ(reference, candidate))
+
+
+def judge(trial: Trial, report: Report, *, acts: bool) -> Outcome:
+    """Say whether a report names the fault first, or leaves a clean pair alone."""
+    verdict = report.verdict
+    findings = [finding for rung in report.rungs for finding in rung.findings]
+    errors = tuple(f.id for f in findings if f.severity is Severity.ERROR)
+    if isinstance(trial, Fault):
+        named = [f for f in findings if f.id == verdict.finding_id == trial.finding_id]
+        right = any(trial.module is None or trial.module in f.title.en for f in named)
+    else:
+        right = verdict.status is not VerdictStatus.DIVERGED and not errors
+    return Outcome(
+        name=label(trial),
+        rung=trial.rung.value if isinstance(trial, Fault) else None,
+        expected=trial.finding_id if isinstance(trial, Fault) else None,
+        reported=verdict.finding_id,
+        status=verdict.status.value,
+        errors=errors,
+        right=right,
+        acts=acts,
+    )
+
+
+def differ(reference: Path, candidate: Path) -> bool:
+    """Tell whether anything that training computed is not bitwise equal."""
+    files = [f for f in reference.rglob("*") if f.parent.name in ("rollout", "trainer_inputs")]
+    files += [reference / "metrics.jsonl", *(reference / "checkpoints").rglob("actor*.safetensors")]
+    pairs = [(file, candidate / file.relative_to(reference)) for file in files]
+    return any(not b.is_file() or a.read_bytes() != b.read_bytes() for a, b in pairs)
+
+
+def _trained(
+    out: Path,
+    overrides: Sequence[str],
+    change: Callable[[Pipeline], Pipeline] | None = None,
+    killed_at: int = 0,
+) -> Path:
+    """Train a run unless the same code has finished it; the mark lies beside the folder."""
+    mark = out.with_name(f"{out.name}.done")
+    key = _key(overrides, change, killed_at)
+    if mark.is_file() and mark.read_text(encoding="utf-8") == key:
+        return out
+    mark.unlink(missing_ok=True)
+    shutil.rmtree(out, ignore_errors=True)
+    config = load_config(None, overrides)
+    pipeline = Pipeline() if change is None else change(Pipeline())
+    if killed_at:
+        try:
+            train(config, out, killed_in_step(pipeline, killed_at))
+        except Interrupted:
+            train(config, out, pipeline, resume=True)
+    else:
+        train(config, out, pipeline)
+    write_atomic(mark, key)
+    return out
+
+
+def _key(
+    overrides: Sequence[str], change: Callable[[Pipeline], Pipeline] | None, killed_at: int
+) -> str:
+    """Identify a run by what it depends on: the stack's sources, its overrides, its change."""
+    root = Path(__file__).parents[1]
+    sources = [*(root / "objective").rglob("*.py"), *(root / "stack").rglob("*.py")]
+    own = [f for f in sources if "faults" not in f.parts and f.name not in _NOT_OF_A_RUN]
+    if change is not None:
+        own.append(Path(inspect.getfile(change)))
+    digest = hashlib.sha256(repr((*overrides, change and change.__name__, killed_at)).encode())
+    for file in sorted(own):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+_NOT_OF_A_RUN = ("zoo.py", "accuracy.py", "clean_pairs.py")

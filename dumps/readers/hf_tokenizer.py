@@ -1,0 +1,145 @@
+"""A tokenizer folder of Hugging Face: what states its special tokens, and what is only listed.
+
+``tokenizer_config.json``, ``special_tokens_map.json`` and ``added_tokens.json`` are read, with the
+line of every key. ``tokenizer.json``, ``vocab.json``, ``merges.txt`` and ``chat_template.jinja``
+are recognised by their content and listed; vocabulary, merges and template are not parsed in this
+version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from align.core.config_value import RawConfig
+from align.core.run import ArtifactKind
+from align.core.text import Text
+from dumps.readers.config_text import MAX_BYTES
+from dumps.readers.hf_config import read_hf_json
+from dumps.readers.reader import Glimpse, Progress, Reader
+from dumps.readers.text import identify
+
+CONFIG = "hf_tokenizer_config"
+MAP = "hf_special_tokens_map"
+ADDED = "hf_added_tokens"
+STATING = (CONFIG, MAP, ADDED)
+"""Formats that state special tokens."""
+
+_OBJECT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"')
+_KEY = re.compile(rb'"(\w+)"\s*:')
+_PAIR = re.compile(rb'[{,]\s*"((?:[^"\\]|\\.)*)"\s*:\s*(\d+)\s*(?=[,}])')
+_SPECIAL = re.compile(rb"[<\[].*[>\]]", re.DOTALL)
+_TOKENIZER_ALONE = {
+    b"added_tokens_decoder",
+    b"clean_up_tokenization_spaces",
+    b"model_max_length",
+    b"tokenizer_class",
+}
+_SPECIAL_TOKENS = {b"bos_token", b"eos_token", b"pad_token", b"unk_token"}
+_MODEL = {b"model_type", b"architectures"}
+_MAP_KEY = re.compile(
+    rb"\w+_tokens?|content|lstrip|rstrip|normalized|single_word|special|__type|id"
+)
+_MIN_VOCABULARY = 100  # pairs of token and id in the first 64 KiB
+_MIN_MERGES = 20
+_LISTED = Text(
+    "is listed; vocabulary, merges and template are not compared in this version",
+    "仅列出；本版本不比较词表、merges 与模板",
+)
+
+
+def _keys(glimpse: Glimpse) -> set[bytes]:
+    """Return every key of a JSON object's first 64 KiB, at any depth."""
+    return set(_KEY.findall(glimpse.head)) if _OBJECT.match(glimpse.head) else set()
+
+
+def _is_config(glimpse: Glimpse) -> bool:
+    keys = _keys(glimpse)
+    return (
+        glimpse.size_bytes <= MAX_BYTES
+        and bool(keys & _TOKENIZER_ALONE)
+        and len(keys & (_TOKENIZER_ALONE | _SPECIAL_TOKENS | {b"chat_template"})) >= 2
+        and not keys & _MODEL
+    )
+
+
+def _is_map(glimpse: Glimpse) -> bool:
+    keys = _keys(glimpse)
+    return bool(keys & _SPECIAL_TOKENS) and all(map(_MAP_KEY.fullmatch, keys))
+
+
+def _pairs(glimpse: Glimpse) -> list[tuple[bytes, bytes]]:
+    """Return the tokens and ids an object of nothing else starts with."""
+    if not _OBJECT.match(glimpse.head):
+        return []
+    found: list[tuple[bytes, bytes]] = []
+    position = glimpse.head.index(b"{")
+    while (pair := _PAIR.match(glimpse.head, position)) is not None:
+        found.append((pair[1], pair[2]))
+        position = pair.end()
+    is_whole = glimpse.size_bytes > len(glimpse.head) or glimpse.head[position:].strip() == b"}"
+    return found if is_whole else []
+
+
+def _is_vocabulary(glimpse: Glimpse) -> bool:
+    pairs = _pairs(glimpse)
+    return len(pairs) >= _MIN_VOCABULARY and len({id for _, id in pairs}) == len(pairs)
+
+
+def _is_added(glimpse: Glimpse) -> bool:
+    pairs = _pairs(glimpse)
+    return bool(pairs) and all(_SPECIAL.fullmatch(token) for token, _ in pairs)
+
+
+def _is_tokenizer_json(glimpse: Glimpse) -> bool:
+    keys = _keys(glimpse)
+    return b"added_tokens" in keys and bool(keys & {b"truncation", b"normalizer", b"pre_tokenizer"})
+
+
+def _is_merges(glimpse: Glimpse) -> bool:
+    """Tell whether the first lines merge what stands before them, as byte pair encoding does."""
+    if identify(glimpse.head) is not None:
+        return False
+    lines = glimpse.head.decode("utf-8", "replace").splitlines()
+    rows = [line.split(" ") for line in lines if not line.startswith("#version")][:_MIN_MERGES]
+    known: set[str] = set()
+    for row in rows:
+        if len(row) != 2 or not all(_is_piece(piece, known) for piece in row):
+            return False
+        known.add("".join(row))
+    return len(rows) == _MIN_MERGES
+
+
+def _is_piece(piece: str, known: set[str]) -> bool:
+    return piece in known or len(piece.removesuffix("</w>")) == 1
+
+
+def _is_template(glimpse: Glimpse) -> bool:
+    head = glimpse.head
+    return b"{%" in head and b"messages" in head and b"role" in head and not _keys(glimpse)
+
+
+def _reading(format: str, sniff: Callable[[Glimpse], bool]) -> Reader:
+    def read(path: Path, progress: Progress) -> RawConfig:
+        return read_hf_json(path, progress, format=format)
+
+    return Reader(format, ArtifactKind.TOKENIZER, sniff, read, priority=10)
+
+
+def _listing(format: str, sniff: Callable[[Glimpse], bool]) -> Reader:
+    def read(path: Path, progress: Progress) -> RawConfig:
+        return RawConfig(str(path), format, "huggingface", {}, notes=(_LISTED,))
+
+    return Reader(format, ArtifactKind.TOKENIZER, sniff, read)
+
+
+READERS = (
+    _reading(CONFIG, _is_config),
+    _reading(MAP, _is_map),
+    _reading(ADDED, _is_added),
+    _listing("hf_tokenizer_json", _is_tokenizer_json),
+    _listing("hf_vocabulary", _is_vocabulary),
+    _listing("hf_merges", _is_merges),
+    _listing("hf_chat_template", _is_template),
+)
