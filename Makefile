@@ -81,13 +81,17 @@ $(BIN)/python:
 	echo "no Python 3.10 to 3.12 with venv in '$(or $(PYTHON),PATH)': install one (Debian: apt-get install python3-venv) or run make PYTHON=/path/to/python3.11" >&2; \
 	exit 1
 
-# Two stamps, so that the demo does not wait for the test tools.
+# Two stamps, so that the demo does not wait for the test tools. Both hold torch, which the bundled
+# stack computes with; it comes first, so that nothing picks another build.
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu avoids the 2 GB CUDA build.
 $(CORE): pyproject.toml constraints.txt | $(BIN)/python
-	@echo "installing npu-align (under a minute the first time)"
-	@$(PIP) -e .
+	@echo "installing npu-align with torch (about two minutes the first time)"
+	@$(PIP) torch
+	@$(PIP) -e '.[torch]'
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python
-	@echo "installing npu-align and its test tools (about a minute the first time)"
-	@$(PIP) -e '.[dev]'
+	@echo "installing npu-align with torch and its test tools (about three minutes the first time)"
+	@$(PIP) torch
+	@$(PIP) -e '.[dev,torch]'
 	@touch $(CORE) $@

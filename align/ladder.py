@@ -169,7 +169,7 @@ def _first_shown(cause: Finding, findings: Sequence[Finding]) -> Symptom:
     """Return the earliest symptom of any weight that the cause explains."""
     shown = [f.symptom for f in findings if f.symptom and f.severity is not Severity.INFO]
     explained = [symptom for symptom in shown if explains(cause.mechanism, symptom)]
-    return min(explained, key=lambda symptom: (symptom.begun_by, symptom.rung.position))
+    return min(explained, key=lambda symptom: (symptom.step, symptom.rung.position))
 
 
 def _explained_sentence(cause: Finding, symptom: Symptom, diverged: bool) -> Text:

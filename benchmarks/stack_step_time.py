@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -86,7 +87,7 @@ def _trl_times(python: str, inputs: Path) -> list[float]:
 
 
 def _counted(starts: list[float]) -> list[float]:
-    steps = [after - before for before, after in zip(starts, starts[1:], strict=False)]
+    steps = [after - before for before, after in pairwise(starts)]
     return steps[NUM_UNCOUNTED:]
 
 

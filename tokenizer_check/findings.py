@@ -87,13 +87,20 @@ def _eos(comparison: Comparison) -> Finding | None:
 
 
 def _where_padding_is_eos(comparison: Comparison) -> Iterator[Text]:
-    reference, candidate = comparison.reference, comparison.candidate
-    sides = ((reference, "reference", "参考"), (candidate, "candidate", "被测"))
-    for tokens, en, zh in sides:
+    """Say what strips the end token: padding that is it, on the same side or on the other."""
+    names = (Text("reference", "参考"), Text("candidate", "被测"))
+    sides = (comparison.reference, comparison.candidate)
+    for own, tokens in zip(names, sides, strict=True):
         if tokens.pad_is_eos:
             yield Text(
-                f"In the {en} end token and padding are one token.",
-                f"{zh}的结束符与填充符是同一个 token。",
+                f"In the {own.en} end token and padding are one token.",
+                f"{own.zh}的结束符与填充符是同一个 token。",
+            )
+    for own, other, tokens, theirs in zip(names, names[::-1], sides, sides[::-1], strict=True):
+        if tokens.eos and theirs.pad and tokens.eos.same_as(theirs.pad):
+            yield Text(
+                f"The {own.en}'s end token is the {other.en}'s padding.",
+                f"{own.zh}的结束符正是{other.zh}的填充符。",
             )
 
 

@@ -84,20 +84,24 @@ class SpecialTokens:
     tokens: Mapping[tuple[File, str], Token]
     contradicting: Mapping[tuple[File, str], tuple[Token, ...]]
 
-    def get(self, files: Sequence[File], role: str) -> Token | None:
-        """Return what the first of the files that states a role says."""
-        return next((self.tokens[f, role] for f in files if (f, role) in self.tokens), None)
+    @property
+    def eos(self) -> Token | None:
+        """End token: the tokenizer's where it is stated, else the ids that end generation."""
+        return self._get("eos")
+
+    @property
+    def pad(self) -> Token | None:
+        """Padding, found in the same order."""
+        return self._get("pad")
 
     @property
     def pad_is_eos(self) -> bool | None:
-        """Whether the tokenizer's padding is its end of sequence; None where not known."""
-        eos = self.get(OF_TOKENIZER, "eos") or self.get(OF_GENERATION, "eos")
-        pad = self.get(OF_TOKENIZER, "pad") or self.get(OF_GENERATION, "pad")
-        if eos is None or pad is None:
-            return None
-        if eos.text is not None and pad.text is not None:
-            return eos.text == pad.text
-        return eos.ids == pad.ids if len(eos.ids) == len(pad.ids) == 1 else None
+        """Whether padding is the end token; None where either is not known."""
+        return None if self.eos is None or self.pad is None else self.eos.same_as(self.pad)
+
+    def _get(self, role: str) -> Token | None:
+        files = (*OF_TOKENIZER, *OF_GENERATION)
+        return next((self.tokens[f, role] for f in files if (f, role) in self.tokens), None)
 
 
 def special_tokens(data: RunData) -> SpecialTokens:

@@ -17,6 +17,7 @@ _SAMPLERS = "torchdata torch mindspeed_rl mindspeed_rl_old trl accelerate megatr
 @click.option("--step", type=click.IntRange(min=1), required=True, help="Counted from 1.")
 @click.option("--epoch", type=click.IntRange(min=0), help="Count --step in this epoch, from 0.")
 @click.option("--data", "data_files", type=_PATH, multiple=True, help="RUN's data set, in order.")
+@click.option("--map-key", "map_keys", multiple=True, help="prompt=FIELD or response=FIELD.")
 @click.option("--num-rows", type=click.IntRange(min=1), help="Its rows, where it is not at hand.")
 @click.option("--sampler", type=click.Choice(_SAMPLERS.split()), help="Found in RUN by default.")
 @click.option("--index", type=_PATH, help="MindSpeed-RL's cached *_shuffle_idx.npy.")
@@ -29,6 +30,7 @@ def order(
     step: int,
     epoch: int | None,
     data_files: tuple[Path, ...],
+    map_keys: tuple[str, ...],
     num_rows: int | None,
     sampler: str | None,
     index: Path | None,
@@ -47,7 +49,7 @@ def order(
 
     data = load(find_run(run, ()), lambda _: None)
     ids = None if index is None else read_index(index)
-    given = Given(read_data_sets(data_files), num_rows, sampler, ids, resumed_at)
+    given = Given(read_data_sets(data_files, map_keys), num_rows, sampler, ids, resumed_at)
     found = RunOrder(data, effective(data.configs, data.run.manifest), given)
     shown = StepOrder.of(str(run), found, step, epoch)
     if write is not None:

@@ -26,19 +26,22 @@ def command(settings: tuple[str, ...], out: Path, fault: str | None, resume: boo
     KEY=VALUE overrides one key, as in verl: trainer.total_training_steps=50.
     """
     from align.stack.config import load_config
-    from align.stack.pipeline import Pipeline
-    from align.stack.train import train
 
     files = [Path(text) for text in settings if "=" not in text]
     overrides = [text for text in settings if "=" in text]
     if len(files) > 1:
         raise click.UsageError(f"one CONFIG at most, not {', '.join(map(str, files))}")
+    config = load_config(files[0] if files else None, overrides)
+    from align.stack.pipeline import Pipeline  # heavy; a bad configuration is refused before it
+    from align.stack.train import train
+
     pipeline = Pipeline()
     if fault is not None:
         from align.stack.faults.registry import fault_named
 
         planted = fault_named(fault)
-        overrides += [*planted.setting, *planted.overrides]
+        planned = [*overrides, *planted.setting, *planted.overrides]
+        config = load_config(files[0] if files else None, planned)
         pipeline = planted.change(pipeline) if planted.change else pipeline
-    train(load_config(files[0] if files else None, overrides), out, pipeline, resume=resume)
+    train(config, out, pipeline, resume=resume)
     click.echo(f"run: {out}", err=True)

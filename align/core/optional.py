@@ -25,5 +25,6 @@ def require(module: str, *, extra: str) -> ModuleType:
         raise MissingPackageError(
             where=f"package {package}",
             problem=f"is needed for this input and cannot be imported ({error})",
-            fix=f"pip install 'npu-align[{extra}]' (in a checkout: pip install '.[{extra}]')",
+            fix=f"pip install 'npu-align[{extra}]' "
+            f"(in a checkout: .venv/bin/pip install '.[{extra}]')",
         ) from error

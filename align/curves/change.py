@@ -12,7 +12,6 @@ from align.curves.noise import (
     cautious_size,
     error_of_average,
     scatter,
-    standard_error,
     two_sided_t,
 )
 from align.curves.pair import FloatArray
@@ -20,6 +19,12 @@ from align.curves.smooth import MIN_WINDOW
 
 MIN_EFFECTIVE_SIZE = Threshold(
     10, source="with 5, one clean pair in ten of 58 steps and autocorrelation 0.9 looked shifted"
+)
+
+UNMISTAKABLE = Threshold(
+    10.0,
+    source="30 steps of autocorrelation 0.97, the greatest allowed for, have a mean 9 of their own "
+    "standard deviations off once in a thousand",
 )
 
 
@@ -63,22 +68,22 @@ def late_change(values: FloatArray) -> LateChange | None:
 
     The new level must be 5 steps long, hold at most of them and at the end, and lie farther from 0
     than the old one. Both parts' noise counts, and p allows for all places a change was looked for
-    (Bonferroni). None where the steps before are worth fewer than ten independent ones.
+    (Bonferroni). None where the steps before are worth fewer than ten independent ones, unless
+    nearly all since are farther out than any wandering goes: then p is 0.
     """
     first = max(len(values) // 4, int(MIN_EFFECTIVE_SIZE.value))
     at = change_point(values, first)
     before, since = values[:at], values[at:]
-    if not at or cautious_size(before) < MIN_EFFECTIVE_SIZE.value:
+    unmistakable = bool(at) and _is_unmistakable(before, since)
+    if not at or not (unmistakable or cautious_size(before) >= MIN_EFFECTIVE_SIZE.value):
         return None
     earlier, level = float(before.mean()), float(since.mean())
     size = level - earlier
     if not _holds(since, earlier, size) or level * size < size * size / 2:
         return None
-    error, freedom = _error(before, since)
     num_places = len(values) - MIN_WINDOW + 1 - first
-    chance = two_sided_t(abs(size) / error, freedom) if error else float(size == 0)
-    noise = max(float(before.std()), scatter(since))
-    return LateChange(at, earlier, size, noise, min(1.0, num_places * chance))
+    p = 0.0 if unmistakable else min(1.0, num_places * _chance(before, since))
+    return LateChange(at, earlier, size, max(float(before.std()), scatter(since)), p)
 
 
 def _holds(since: FloatArray, earlier: float, size: float) -> bool:
@@ -87,13 +92,19 @@ def _holds(since: FloatArray, earlier: float, size: float) -> bool:
     return all((value - earlier) * size >= size * size / 2 for value in middle)
 
 
-def _error(before: FloatArray, since: FloatArray) -> tuple[float, float]:
-    """Return the standard error of the difference of two levels and its degrees of freedom.
+def _is_unmistakable(before: FloatArray, since: FloatArray) -> bool:
+    """Tell whether 95 of 100 values since are 10 standard deviations off one way."""
+    low, high = np.quantile(since - before.mean(), (0.05, 0.95))
+    return max(float(low), -float(high)) > UNMISTAKABLE.value * float(before.std())
+
+
+def _chance(before: FloatArray, since: FloatArray) -> float:
+    """Return the two-sided p of two levels at one place.
 
     The few steps of the later level are expected to be as noisy as those before, or noisier.
     """
-    expected, freedom = error_of_average(before, len(since)), cautious_size(before) - 1
-    own, own_freedom = standard_error(since)
-    if own > expected:
-        expected, freedom = own, min(freedom, own_freedom)
-    return math.hypot(error_of_average(before, len(before)), expected), freedom
+    num = len(since)
+    expected = max(error_of_average(before, num), error_of_average(since, num))
+    error = math.hypot(error_of_average(before, len(before)), expected)
+    size = abs(float(since.mean() - before.mean()))
+    return two_sided_t(size / error, cautious_size(before) - 1) if error else float(size == 0)

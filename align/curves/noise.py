@@ -48,15 +48,20 @@ def effective_size(values: FloatArray) -> float:
 
 
 def cautious_size(values: FloatArray) -> float:
-    """Return `effective_size` with the autocorrelation taken one standard error higher.
+    """Return `effective_size` for the `cautious_autocorrelation`."""
+    correlation = cautious_autocorrelation(values)
+    return max(2.0, len(values) * (1 - correlation) / (1 + correlation))
+
+
+def cautious_autocorrelation(values: FloatArray) -> float:
+    """Return the autocorrelation of a series [n], one standard error higher.
 
     Few steps say little about their own autocorrelation, and what is taken too low there makes a
     wandering series look shifted. Source of the standard error: sqrt((1 - r^2) / n), Bartlett 1946.
     """
-    correlation, num = lag_one_autocorrelation(values), len(values)
-    higher = correlation + math.sqrt((1 - correlation**2) / num)
-    correlation = min(higher, _MAX_AUTOCORRELATION)
-    return max(2.0, num * (1 - correlation) / (1 + correlation))
+    correlation = lag_one_autocorrelation(values)
+    higher = correlation + math.sqrt((1 - correlation**2) / len(values))
+    return min(higher, _MAX_AUTOCORRELATION)
 
 
 def standard_error(values: FloatArray) -> tuple[float, float]:
@@ -74,11 +79,12 @@ def deviation(values: FloatArray) -> float:
 def error_of_average(values: FloatArray, num: int) -> float:
     """Return the standard error of the average of ``num`` successive steps like these [n].
 
-    Source: variance of the mean of a first-order autoregression,
+    With the `cautious_autocorrelation`. Source: variance of the mean of a first-order
+    autoregression,
     s^2 / num ((1 + r) / (1 - r) - 2 r (1 - r^num) / (num (1 - r)^2)). Unlike s^2 over the
     effective number it stays below s^2 for few steps.
     """
-    r = lag_one_autocorrelation(values)
+    r = cautious_autocorrelation(values)
     share = (1 + r) / (1 - r) - 2 * r * (1 - r**num) / (num * (1 - r) ** 2)
     return deviation(values) * math.sqrt(share / num)
 

@@ -12,14 +12,14 @@ from align.core.metric import MetricSeries
 from align.core.rung import Rung
 from align.core.text import Text
 from align.curves.pair import Pairing, value_evidence
-from align.frameworks.vocabulary import metric_meaning
+from align.frameworks.vocabulary import MetricKind, metric_meaning
 
 _MAX_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True)
 class FirstNonfinite:
-    """A metric's first NaN or infinity, after at least one number."""
+    """A metric's first NaN or infinity on one side."""
 
     series: MetricSeries
     side: Side
@@ -29,18 +29,22 @@ class FirstNonfinite:
 
 
 def first_nonfinite(pairing: Pairing) -> tuple[FirstNonfinite, ...]:
-    """Return every metric that turns non-finite, by step, then by place in the chain.
+    """Return every metric that is not finite somewhere, by step, then by place in the chain.
 
-    A series that never holds a number was never computed and is not an event.
+    A series that never holds a number counts where the other run's does and the quantity is known:
+    training broken from its first step on. Else it was never computed and is not an event.
     """
     found = []
     for metric in pairing.training:
-        for side, series, shift in (
-            (Side.REFERENCE, metric.reference_series, 0),
-            (Side.CANDIDATE, metric.candidate_series, metric.shift),
+        known = metric.meaning.kind is not MetricKind.UNKNOWN
+        ours, theirs = metric.reference_series, metric.candidate_series
+        for side, series, other, shift in (
+            (Side.REFERENCE, ours, theirs, 0),
+            (Side.CANDIDATE, theirs, ours, metric.shift),
         ):
             bad = ~np.isfinite(series.values)
-            if bad.any() and not bad.all():
+            computed = not bad.all() or (known and np.isfinite(other.values).any())
+            if bad.any() and computed:
                 at = int(np.argmax(bad))
                 step = int(series.steps[at]) + shift
                 value = float(series.values[at])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,18 +14,17 @@ from align.curves.pair import FloatArray, PairedMetric
 from align.curves.smooth import MIN_WINDOW, counts, smooth, window_for
 
 NOISE_BAND = Threshold(3.0, source="Shewhart control limits: 3 standard errors of the average")
-
 LEAST_SHARE = Threshold(0.1, source="a window of 21 shows a tenth of a jump 8 steps ahead of it")
 
 
 @dataclass(frozen=True, slots=True)
 class Onset:
-    """First step at which a smoothed difference is out of the noise.
+    """First step at which two curves are apart.
 
     Args:
         step: in the reference's numbering.
-        uncertainty: how many steps later the curves can really have parted: a centred average
-            shows a large change half its window before it happens.
+        uncertainty: how many steps later they can really have parted: a centred average shows a
+            change half its window ahead. 0 where the recorded values themselves jump at ``step``.
     """
 
     step: int
@@ -42,23 +42,55 @@ def onset_of(metric: PairedMetric, sign: float, earlier: float = 0.0) -> Onset:
     ACCURACY
     """
     difference = sign * (metric.candidate - metric.reference - earlier)
+    noise = _Noise.of(difference)
     window = window_for(len(difference))
     average = smooth(difference, window)
     # The last window may touch 0 by chance: that is not a return.
     at_zero = np.flatnonzero(average[:-window] <= 0)
     after = int(at_zero[-1]) + 1 if len(at_zero) else 0
-    out = np.flatnonzero((average > _band(difference, window))[after:])
-    at = after + (int(out[0]) if len(out) else 0)
-    latest = min(at + window // 2, len(metric) - 1)
-    return Onset(int(metric.steps[at]), int(metric.steps[latest] - metric.steps[at]))
+    out = np.flatnonzero((average > noise.band(counts(len(average), window)))[after:])
+    first = after + (int(out[0]) if len(out) else 0)
+    ahead = difference[first : first + window // 2 + 1]
+    begin, end = noise.jump(ahead)
+    steps = metric.steps[first : first + len(ahead)]
+    return Onset(int(steps[begin]), int(steps[end] - steps[begin]))
 
 
-def _band(difference: FloatArray, window: int) -> FloatArray:
-    covered = counts(len(difference), window).astype(np.int64)
-    at = change_point(difference)
-    before = difference[:at]
-    if len(before) < 2 * MIN_WINDOW:
-        return NOISE_BAND.value * scatter(difference) / np.sqrt(covered)
-    errors = {num: error_of_average(before, num) for num in np.unique(covered).tolist()}
-    band = NOISE_BAND.value * np.array([errors[num] for num in covered.tolist()])
-    return np.maximum(band, LEAST_SHARE.value * abs(float(difference[at:].mean())))
+@dataclass(frozen=True, slots=True)
+class _Noise:
+    """What the difference of two curves did before it changed, and how much it changed."""
+
+    before: FloatArray
+    scatter: float
+    level: float  # since the change
+
+    @classmethod
+    def of(cls, difference: FloatArray) -> _Noise:
+        at = change_point(difference)
+        level = abs(float(difference[at:].mean()))
+        return cls(difference[:at], scatter(difference), level)
+
+    def limit(self, num: int) -> float:
+        """Return 3 standard errors of the average of ``num`` steps."""
+        known = len(self.before) >= 2 * MIN_WINDOW
+        error = error_of_average(self.before, num) if known else self.scatter / math.sqrt(num)
+        return NOISE_BAND.value * error
+
+    def band(self, covered: FloatArray) -> FloatArray:
+        """Return the band [n] of averages over so many steps."""
+        limits = {num: self.limit(int(num)) for num in np.unique(covered).tolist()}
+        least = LEAST_SHARE.value * self.level
+        return np.array([max(limits[num], least) for num in covered.tolist()])
+
+    def jump(self, ahead: FloatArray) -> tuple[int, int]:
+        """Return between which of half a window of steps [n] the change began.
+
+        It is one step where a single value is half-way to the new level and beyond noise, and the
+        ones before it are, on average, as they were.
+        """
+        reached = np.flatnonzero(ahead > max(self.limit(1), self.level / 2))
+        if not len(reached):
+            return 0, len(ahead) - 1
+        at = int(reached[0])
+        quiet = at == 0 or float(ahead[:at].mean()) <= self.limit(at)
+        return at if quiet else 0, at

@@ -99,9 +99,11 @@ def _sampled(pairing: Pairing) -> list[PairedMetric]:
     return [m for m in pairing.training if not is_exact(m.name) and not is_consistency(m.name)]
 
 
-def _reading_order(finding: Finding) -> tuple[int, int]:
-    onset = finding.symptom.step if finding.symptom else 1 << 60
-    return finding.severity.rank, onset
+def _reading_order(finding: Finding) -> tuple[int, int, int]:
+    symptom = finding.symptom
+    if symptom is None:
+        return finding.severity.rank, 1 << 60, 0
+    return finding.severity.rank, symptom.begun_by, symptom.rung.position
 
 
 def _numbering_finding(pairing: Pairing) -> list[Finding]:

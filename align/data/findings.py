@@ -8,15 +8,15 @@ from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Str
 from align.core.rung import Rung
 from align.core.text import Text
 from align.data.constant_edit import ConstantEdit
-from align.data.prompt_lengths import PromptLengths
 from align.data.order_diff import OrderCause
+from align.data.prompt_lengths import PromptLengths
 from align.data.prompt_order import PromptOrder
 from dumps.store.rollout_index import RowText
 
 _ACTS_ON_DATA = Mechanism(Rung.DATA, Strength.SEMANTIC)
 _QUOTE = 200
 
-_ORDER_FIX = Text(
+ORDER_FIX = Text(
     "Make seed, shuffle, the sampler's version, num_workers, length filter, batch size and data "
     "file equal, delete cached index files, and compare again; verl before 0.6 defaults to seed 1, "
     "later versions to none, and MindSpeed-RL of 2025-04 shuffles as Megatron does.",
@@ -24,7 +24,7 @@ _ORDER_FIX = Text(
     "删除缓存的索引文件后重新比较；verl 0.6 以前默认 seed 为 1，之后默认不设 seed，"
     "2025 年 4 月的 MindSpeed-RL 按 Megatron 方式打乱数据。",
 )
-_ORDER_WHY = Text(
+ORDER_WHY = Text(
     "From this step on the two runs train on different rows, so rollouts, rewards and gradients "
     "cannot be compared step by step.",
     "从这一步起两次运行训练的样本不同，rollout、reward 和梯度都无法逐步对照。",
@@ -88,8 +88,8 @@ def order_by_prompts(
             *_quotes(only_reference, Side.REFERENCE),
             *_quotes(only_candidate, Side.CANDIDATE),
         ),
-        why=Text(f"{_ORDER_WHY.en} {rest.en}", f"{_ORDER_WHY.zh}{rest.zh}"),
-        fix=_ORDER_FIX,
+        why=Text(f"{ORDER_WHY.en} {rest.en}", f"{ORDER_WHY.zh}{rest.zh}"),
+        fix=ORDER_FIX,
         mechanism=_ACTS_ON_DATA,
     )
 
@@ -142,11 +142,11 @@ def order_by_lengths(step: int, pair: PromptLengths) -> Finding:
         candidate=float(pair.candidate.values[b]),
         evidence=_length_evidence(pair, a, b),
         why=Text(
-            f"{_ORDER_WHY.en} The lengths say that the rows, or their tokens, differ; they do not "
+            f"{ORDER_WHY.en} The lengths say that the rows, or their tokens, differ; they do not "
             "say which.",
-            f"{_ORDER_WHY.zh}长度统计表明样本或其 token 不同，但无法说明是哪一种。",
+            f"{ORDER_WHY.zh}长度统计表明样本或其 token 不同，但无法说明是哪一种。",
         ),
-        fix=_ORDER_FIX,
+        fix=ORDER_FIX,
         mechanism=_ACTS_ON_DATA,
     )
 
@@ -213,6 +213,7 @@ def with_cause(finding: Finding, cause: OrderCause | None) -> Finding:
     return replace(
         finding,
         title=Text(f"{finding.title.en}; {cause.what.en}", f"{finding.title.zh}；{cause.what.zh}"),
+        why=finding.why if cause.is_hint else ORDER_WHY,
         evidence=(*cause.evidence, *finding.evidence),
     )
 

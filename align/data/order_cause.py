@@ -35,7 +35,9 @@ def cause_of_prompts(
         sides = (pair.reference, pair.candidate)
         witnesses = [_witness(order, side) for order, side in zip(orders, sides, strict=True)]
         found = explain(*orders, (witnesses[0], witnesses[1]), step, num_common)
-    return found or _shifted(pair, step)
+    if found is None or found.is_hint:
+        return _shifted(pair, step) or found
+    return found
 
 
 def cause_of_lengths(
@@ -50,6 +52,16 @@ def cause_of_lengths(
         for order, run in zip(orders, runs, strict=True)
     ]
     return explain(*orders, (witnesses[0], witnesses[1]), step, None)
+
+
+def run_orders(
+    runs: tuple[RunData, RunData], effective: Effective | None
+) -> tuple[RunOrder, RunOrder] | None:
+    """Return both runs' orders with nothing but what each run itself holds."""
+    if effective is None:
+        return None
+    reference, candidate = (RunOrder(run, effective(run)) for run in runs)
+    return reference, candidate
 
 
 def _orders(runs: tuple[RunData, RunData], effective: Effective) -> tuple[RunOrder, RunOrder]:
@@ -84,7 +96,7 @@ def _shifted(pair: RolloutPair, step: int) -> OrderCause | None:
                 Text(
                     f"the candidate's steps {step}… have the prompts of the reference's steps "
                     f"{start}…, {len(pairs)} of {len(pairs)}: its order was started anew there",
-                    f"candidate 从第 {step} 步起的 prompt 正是 reference 从第 {start} 步起的 prompt"
+                    f"被测从第 {step} 步起的 prompt 正是参考从第 {start} 步起的 prompt"
                     f"（{len(pairs)}/{len(pairs)} 步一致）：数据顺序在该处重新开始",
                 )
             )

@@ -48,6 +48,7 @@ class OrderCause:
 
     what: Text
     evidence: tuple[Evidence, ...] = ()
+    is_hint: bool = False  # says what it is not, so that anything better replaces it
 
 
 def explain(
@@ -74,11 +75,11 @@ def explain(
         for run, fit in zip((reference, candidate), fits, strict=True)
     ]
     if orders[0] is None or orders[1] is None:
-        return None
+        return _counts_differ(reference, candidate)
     own, other = orders[0].step(step), orders[1].step(step)
     shared = len(np.intersect1d(own, other))
     if shared == len(own) == len(other):
-        return None
+        return _NOT_THE_SETTINGS
     if None in fits and num_common is not None and num_common != shared:
         return None
     return _settings_differ(reference, candidate, orders[1], step)
@@ -86,9 +87,20 @@ def explain(
 
 _SIDES = (Side.REFERENCE, Side.CANDIDATE)
 _SIDE_NAMES = {
-    Side.REFERENCE: Text("the reference", "reference"),
-    Side.CANDIDATE: Text("the candidate", "candidate"),
+    Side.REFERENCE: Text("the reference", "参考"),
+    Side.CANDIDATE: Text("the candidate", "被测"),
 }
+
+
+_NOT_THE_SETTINGS = OrderCause(
+    Text(
+        "the two configurations give the same rows at this step when their samplers are replayed: "
+        "look for another data file, a stale index file, a restart or changed code",
+        "重放两侧采样器，按配置该步的数据行应当相同：请检查数据文件、遗留的索引缓存、断点续训"
+        "或改动过的代码",
+    ),
+    is_hint=True,
+)
 
 
 def _find(run: RunOrder, witness: Witness | None) -> OrderFit | None:
@@ -106,6 +118,33 @@ def _predicted(run: RunOrder) -> RowOrder | None:
     return None if prediction is None else prediction.order
 
 
+def _counts_differ(reference: RunOrder, candidate: RunOrder) -> OrderCause | None:
+    """Blame the length filter where the logs count other numbers of rows left for the sampler."""
+    counts = []
+    for run in (reference, candidate):
+        rows = run.rows
+        counts.append(None if rows is None else rows.num_kept or rows.num_rows)
+    if None in counts or counts[0] == counts[1]:
+        return None
+    evidence = [
+        Evidence(
+            source=run.counted.source if run.counted else run.settings.sampler or "rows",
+            side=side,
+            key="rows kept",
+            values=(count,),
+        )
+        for run, side, count in zip((reference, candidate), _SIDES, counts, strict=True)
+    ]
+    return OrderCause(
+        Text(
+            f"{counts[0]} rows are left for the sampler in the reference, {counts[1]} in the "
+            "candidate: any permutation of them is another one",
+            f"留给采样器的行数：参考为 {counts[0]}，被测为 {counts[1]}，因此打乱的结果必然不同",
+        ),
+        tuple(evidence),
+    )
+
+
 def _deviation(odd: list[tuple[Side, OrderFit | None]]) -> OrderCause:
     """Say what a run did otherwise than its own configuration says."""
     texts, evidence = [], []
@@ -113,12 +152,12 @@ def _deviation(odd: list[tuple[Side, OrderFit | None]]) -> OrderCause:
         assert fit is not None
         name = _SIDE_NAMES[side]
         if fit.moved is not None:
-            texts.append(Text(f"{name.en}'s {fit.moved.en}", f"{name.zh} {fit.moved.zh}"))
+            texts.append(Text(f"{name.en}'s {fit.moved.en}", f"{name.zh}{fit.moved.zh}"))
         elif fit.changed is not None:
             texts.append(
                 Text(
                     f"{name.en}'s rows are those of {fit.changed.en}",
-                    f"{name.zh} 的数据顺序对应：{fit.changed.zh}",
+                    f"{name.zh}的数据顺序对应：{fit.changed.zh}",
                 )
             )
         evidence.append(
@@ -199,16 +238,16 @@ def _by_names(fields: list[str], reference: RunOrder, candidate: RunOrder) -> Or
         label = _LABELS[name]
         texts.append(
             Text(
-                f"{label.en} {values[0]} against {values[1]}",
-                f"{label.zh} {values[0]} 对 {values[1]}",
+                f"{label.en} {values[0]} in the reference, {values[1]} in the candidate",
+                f"{label.zh}：参考为 {values[0]}，被测为 {values[1]}",
             )
         )
         for run, side, value in zip((reference, candidate), _SIDES, values, strict=True):
             evidence.append(_evidence(run, name, side, value))
     return OrderCause(
         Text(
-            f"{' and '.join(t.en for t in texts)} give these rows when the samplers are replayed",
-            f"重放两侧采样器可知：{'，'.join(t.zh for t in texts)} 正好得出这些数据",
+            f"replaying both samplers gives these rows: {'; '.join(t.en for t in texts)}",
+            f"重放两侧采样器正好得到这些数据：{'；'.join(t.zh for t in texts)}",
         ),
         tuple(evidence),
     )

@@ -67,7 +67,7 @@ def find_order(settings: OrderSettings, rows: Rows, witness: Witness) -> OrderFi
         found = None if order is None else _fit(order, changed, witness, what)
         if found is not None:
             return found
-    return _other_seed(settings, rows, witness)
+    return _stale_index(settings, rows, witness) or _other_seed(settings, rows, witness)
 
 
 def _order(settings: OrderSettings, rows: Rows) -> RowOrder | None:
@@ -161,14 +161,29 @@ _SAMPLER_NAMES = {
         "MindSpeed-RL's sampler of since 2025-05", "MindSpeed-RL 2025-05 之后的采样器"
     ),
     names.MINDSPEED_RL_OLD: Text(
-        "MindSpeed-RL's shuffle of before 2025-05, as a cached index file replays it",
-        "MindSpeed-RL 2025-05 之前的打乱方式，旧的索引缓存文件也会重放它",
+        "MindSpeed-RL's shuffle of before 2025-05, which a stale index file replays too",
+        "MindSpeed-RL 2025-05 之前的打乱方式，遗留的索引缓存文件也会重放它",
     ),
     names.TRL: Text("TRL's RepeatSampler", "TRL 的 RepeatSampler"),
     names.ACCELERATE: Text("accelerate's seedable sampler", "accelerate 的可设种子采样器"),
     names.MEGATRON: Text("Megatron's GPT data set", "Megatron 的 GPT 数据集"),
     names.SEQUENTIAL: Text("file order", "文件顺序"),
 }
+
+
+def _stale_index(settings: OrderSettings, rows: Rows, witness: Witness) -> OrderFit | None:
+    """Try an index file of before 2025-05 under MindSpeed-RL's loader of after it."""
+    if settings.sampler != names.MINDSPEED_RL:
+        return None
+    old = _order(replace(settings, sampler=names.MINDSPEED_RL_OLD), rows)
+    if old is None:
+        return None
+    order = predict(settings, rows, tuple(old.sampler.epoch(0).tolist())).order
+    what = Text(
+        "a stale *_shuffle_idx.npy of before 2025-05, which the loader shuffles once more",
+        "2025-05 之前遗留的 *_shuffle_idx.npy 缓存，加载器又对它打乱了一次",
+    )
+    return _fit(order, settings, witness, what)
 
 
 def _sampler_text(sampler: str) -> Text:

@@ -15,6 +15,7 @@ from align.core.run import ArtifactKind
 from align.data.order_settings import SEQUENTIAL, OrderSettings, order_settings
 from align.data.replay import Prediction, Rows, predict
 from align.data.training_set import joined, training_set
+from dumps.readers.data_fields import FieldMap
 from dumps.readers.data_set import read_data_set
 from dumps.readers.data_set_size import DataSetSize, first_data_set_size
 from dumps.store.run_data import RunData
@@ -97,13 +98,18 @@ class RunOrder:
             return None
 
 
-def read_data_sets(paths: tuple[Path, ...]) -> DataSet | None:
+def read_data_sets(paths: tuple[Path, ...], map_keys: tuple[str, ...] = ()) -> DataSet | None:
     """Read the files as one data set, None for no file.
+
+    Args:
+        map_keys: ``KEY=NAME`` each, as MindSpeed-RL's map_keys; the fields are guessed without.
 
     Raises:
         DumpError: One cannot be read.
     """
-    return joined([read_data_set(path) for path in paths]) if paths else None
+    named = dict(key.partition("=")[::2] for key in map_keys)
+    fields = FieldMap.of_map_keys(named) if named else None
+    return joined([read_data_set(path, fields=fields) for path in paths]) if paths else None
 
 
 def read_index(path: Path) -> tuple[int, ...]:

@@ -19,9 +19,10 @@ from align.core.text import Text
 from align.data import findings
 from align.data.constant_edit import find_constant_edit
 from align.data.dynamic_order import dynamic_sampling, is_asynchronous
-from align.data.prompt_lengths import PromptLengths, compare_lengths, first_difference
-from align.data.order_cause import Effective, cause_of_lengths, cause_of_prompts
+from align.data.order_cause import Effective, cause_of_lengths, cause_of_prompts, run_orders
 from align.data.order_diff import OrderCause
+from align.data.predicted import or_predicted, with_data_sets
+from align.data.prompt_lengths import PromptLengths, compare_lengths, first_difference
 from align.data.prompt_order import PromptOrder, StepPrompts, compare_prompts
 from dumps.store.rollout_pair import RolloutPair, pair_rollouts
 from dumps.store.run_data import RunData
@@ -40,7 +41,15 @@ def compare(
         effective: resolves a run's configuration; with it rows that differ are explained by
             replaying both samplers.
     """
-    explain = _Explain((reference, candidate), effective)
+    seen = _seen(reference, candidate, _Explain((reference, candidate), effective))
+    orders = run_orders((reference, candidate), effective)
+    if orders is None:
+        return seen
+    predicted = _order_unless_dynamic(or_predicted(seen, orders), reference, candidate)
+    return with_data_sets(predicted, orders)
+
+
+def _seen(reference: RunData, candidate: RunData, explain: _Explain) -> RungResult:
     if len(reference.rollouts) and len(candidate.rollouts):
         pair = pair_rollouts(reference.rollouts, candidate.rollouts)
         order = compare_prompts(pair)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from align.core.environment import EnvironmentFact
-from align.core.figure import Column, Table
+from align.core.figure import Cell, Column, Table
 from align.core.finding import Evidence, Finding, Severity, Side
 from align.core.recording import missing_artifact
 from align.core.rung import Rung, RungResult, RungStatus
@@ -13,6 +13,8 @@ from align.core.text import Text
 from align.environment.known import boundaries_between
 from dumps.store.manifest import FILE_NAME
 from dumps.store.run_data import RunData
+
+_DERIVED = "derived: "
 
 
 def compare(reference: RunData, candidate: RunData) -> RungResult:
@@ -63,7 +65,7 @@ def _with_implied(facts: dict[str, EnvironmentFact], data: RunData) -> dict[str,
     """Add the device that no file states and the framework leaves no choice about."""
     if data.implied_device is None:
         return facts
-    source = f"derived: {data.framework} runs on {data.implied_device} only"
+    source = f"{_DERIVED}{data.framework} runs on {data.implied_device} only"
     fact = EnvironmentFact("device", data.implied_device, Evidence(source, Side.BOTH, key="device"))
     return {"device": fact, **facts}
 
@@ -133,12 +135,18 @@ def _table(reference: dict[str, EnvironmentFact], candidate: dict[str, Environme
         rows=tuple(
             (
                 name,
-                reference[name].value if name in reference else None,
-                candidate[name].value if name in candidate else None,
+                _cell(reference[name]) if name in reference else None,
+                _cell(candidate[name]) if name in candidate else None,
             )
             for name in names
         ),
     )
+
+
+def _cell(fact: EnvironmentFact) -> Cell:
+    if not fact.evidence.source.startswith(_DERIVED):
+        return fact.value
+    return Text(f"{fact.value} (derived from the framework)", f"{fact.value}（由框架推断）")
 
 
 def _missing(facts: tuple[dict[str, EnvironmentFact], ...], table: Table) -> RungResult:

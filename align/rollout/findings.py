@@ -173,8 +173,11 @@ def _shift(
 
 def _title(tested: Tested) -> Text:
     name, step = tested.statistic.name, tested.step
-    form = ".4g" if tested.statistic in (LENGTH, SCORE) else ".3%"
-    reference, candidate = format(tested.reference, form), format(tested.candidate, form)
+    is_share = tested.statistic not in (LENGTH, SCORE)
+    reference, candidate = (
+        f"{100 * value:.3g}%" if is_share else f"{value:.4g}"
+        for value in (tested.reference, tested.candidate)
+    )
     return Text(
         f"{name.en} at step {step}: {reference} in the reference, {candidate} in the candidate, "
         "beyond sampling noise",

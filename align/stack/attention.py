@@ -27,7 +27,7 @@ def attention(
     cu_seq_lens_q: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute softmax(query keyᵀ · scaling + mask) value, softmax in float32 unless told not to.
+    """Compute softmax(query keyᵀ · scaling + mask) value, softmax in float32 unless told otherwise.
 
     Args:
         module: an attention layer; `choose_softmax` may have marked it.
@@ -88,10 +88,16 @@ def _attend(
     scores = query @ key.transpose(2, 3) * scaling
     if mask is not None:
         scores = scores + mask[..., : key.shape[-2]].to(scores.dtype)
-    widen = getattr(module, "softmax_float32", True) and scores.dtype.itemsize < 4
-    weights = torch.softmax(scores, dim=-1, dtype=torch.float32 if widen else None)
-    weights = nn.functional.dropout(weights.to(query.dtype), dropout, module.training)
+    weights = _softmax(scores, in_float32=getattr(module, "softmax_float32", True))
+    weights = nn.functional.dropout(weights, dropout, module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def _softmax(scores: Tensor, *, in_float32: bool) -> Tensor:
+    if in_float32 or scores.dtype.itemsize >= 4:
+        return torch.softmax(scores, dim=-1)  # rounds once, at the end, whatever the dtype
+    powers = (scores - scores.amax(-1, keepdim=True)).exp()
+    return powers / powers.sum(-1, keepdim=True)  # rounds after every operation
 
 
 def _unpacking(bounds: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from align.core.errors import ConfigError
 from align.objective.aggregate import LossAggregation
-from align.stack.config_sections import StackConfig
+from align.stack.config_sections import ActorConfig, CriticConfig, StackConfig
 from align.stack.presets import DTYPES, PRESETS
 
 BUILT_IN_MODELS = ("tiny-qwen2", "tiny-qwen3", "tiny-qwen3-moe")
@@ -25,7 +25,7 @@ def check_config(config: StackConfig) -> None:
     Raises:
         ConfigError: With the key, the reason and the nearest valid spelling or value.
     """
-    for check in (_names, _sizes, _ranges, _files, _combinations):
+    for check in (_names, _sizes, _ranges, _files, _combinations, _fixed):
         for error in check(config):
             raise error
 
@@ -86,16 +86,26 @@ def _sizes(config: StackConfig) -> Iterator[ConfigError]:
     for key, value in positive.items():
         if value < 1:
             yield _refused(key, f"is {value}", "use a whole number above 0")
-    yield from _divides(f"{_ACTOR}.ppo_mini_batch_size", actor.ppo_mini_batch_size, data)
+    ranks = config.trainer.nnodes * config.trainer.n_gpus_per_node
+    updated: list[tuple[str, ActorConfig | CriticConfig]] = [(_ACTOR, actor)]
     if config.algorithm.adv_estimator == "gae":
-        yield from _divides("critic.ppo_mini_batch_size", config.critic.ppo_mini_batch_size, data)
+        updated.append(("critic", config.critic))
+    for name, section in updated:
+        mini, micro = section.ppo_mini_batch_size, section.ppo_micro_batch_size_per_gpu
+        key = f"{name}.ppo_mini_batch_size"
+        yield from _divides(key, mini, "data.train_batch_size", data.train_batch_size)
+        own, rest = divmod(mini * rollout.n, ranks)
+        if rest:
+            yield _refused(key, f"{mini} × n does not split over {ranks} ranks", "use a multiple")
+        elif micro < own:
+            key = f"{name}.ppo_micro_batch_size_per_gpu"
+            yield from _divides(key, micro, "the mini-batch's sequences of a rank,", own)
 
 
-def _divides(key: str, size: int, data: object) -> Iterator[ConfigError]:
-    batch = int(getattr(data, "train_batch_size"))  # noqa: B009
+def _divides(key: str, size: int, what: str, batch: int) -> Iterator[ConfigError]:
     if batch % size:
         best = min((d for d in range(1, batch + 1) if batch % d == 0), key=lambda d: abs(d - size))
-        yield _refused(key, f"{size} does not divide data.train_batch_size {batch}", f"use {best}")
+        yield _refused(key, f"{size} does not divide {what} {batch}", f"use {best}")
 
 
 def _ranges(config: StackConfig) -> Iterator[ConfigError]:
@@ -185,6 +195,28 @@ def _combinations(config: StackConfig) -> Iterator[ConfigError]:
             f"verl has no {config.actor.optim.lr_scheduler_type!r}",
             "use constant or cosine, or stack.definitions=mindspeed_rl",
         )
+
+
+def _fixed(config: StackConfig) -> Iterator[ConfigError]:
+    """Refuse another value of a key whose value here is stated, but cannot be chosen."""
+    fsdp, trainer = config.actor.fsdp_config, config.trainer
+    stated: tuple[tuple[str, object, object], ...] = (
+        (f"{_ACTOR}.strategy", config.actor.strategy, "fsdp2"),
+        (f"{_ACTOR}.fsdp_config.model_dtype", fsdp.model_dtype, "fp32"),
+        (f"{_ACTOR}.fsdp_config.full_determinism", fsdp.full_determinism, True),
+        (f"{_ACTOR}.fsdp_config.fsdp_size", fsdp.fsdp_size, -1),
+        (
+            f"{_MODEL}.enable_gradient_checkpointing",
+            config.model.enable_gradient_checkpointing,
+            False,
+        ),
+        (f"{_ROLLOUT}.calculate_log_probs", config.rollout.calculate_log_probs, True),
+        ("algorithm.filter_groups.metric", config.algorithm.filter_groups.metric, "score"),
+        ("trainer.balance_batch", trainer.balance_batch, False),
+    )
+    for key, value, only in stated:
+        if value != only:
+            yield _refused(key, f"is {value!r}; the stack knows {only!r} alone", "leave it out")
 
 
 def _refused(key: str, problem: str, fix: str) -> ConfigError:

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from align.core.errors import ConfigError
+from align.stack.check_config import BUILT_IN_MODELS
 from align.stack.check_config import check_config as check_config
 from align.stack.config_sections import StackConfig as StackConfig
 from align.stack.presets import DTYPES, PRESETS
@@ -39,6 +40,9 @@ def load_config(file: Path | None = None, overrides: Sequence[str] = ()) -> Stac
         values.update(_flat(tree, where))
     algorithm = values.get("stack.algorithm", "grpo")
     preset = PRESETS.get(algorithm, {}) if isinstance(algorithm, str) else {}
+    path = values.get("actor_rollout_ref.model.path", BUILT_IN_MODELS[0])
+    if path not in BUILT_IN_MODELS:
+        preset = {**preset, "stack.warmup.steps": 0}  # a model of the user's is trained already
     config = build(StackConfig, {**preset, **values}, where=given[-1][0])
     config = _filled_in(config)
     check_config(config)
@@ -160,11 +164,18 @@ def _refuse_unknown(values: Mapping[str, Any], where: str) -> None:
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """Return the spelling closest to a word; for a dotted key the last part weighs most."""
+    """Return the spelling closest to a word; for a dotted key the last part weighs most.
+
+    Initials count as their words: lr for learning_rate.
+    """
+    name = word.split(".")[-1]
+    initials = "".join(part[:1] for part in name.split("_"))
 
     def likeness(other: str) -> float:
-        last = difflib.SequenceMatcher(None, word.split(".")[-1], other.split(".")[-1]).ratio()
-        return last + 0.5 * difflib.SequenceMatcher(None, word, other).ratio()
+        last = other.split(".")[-1]
+        same = last == initials and len(initials) > 1
+        alike = 1.0 if same else difflib.SequenceMatcher(None, name, last).ratio()
+        return alike + 0.5 * difflib.SequenceMatcher(None, word, other).ratio()
 
     return max(known, key=likeness)
 

@@ -257,7 +257,7 @@ class NumericsConfig:
 class WarmupConfig:
     """``stack.warmup``: supervised steps on ground truths before the RL starts."""
 
-    steps: int = 60
+    steps: int = 60  # 0 by default with a model of the user's
     batch_size: int = 64
     lr: float = 3e-3
     seed: int = 0

@@ -43,6 +43,15 @@ if TYPE_CHECKING:
     from align.stack.collect import Collected
     from align.stack.setup import Setup
 
+# What no reader of this version takes for an artifact, as patterns below the run folder.
+UNREAD = (
+    "order.jsonl",
+    "trainer_inputs/*.safetensors",
+    "tokenizer/*",
+    "warmup/*.safetensors",
+    "checkpoints/global_step_*/*",
+)
+
 
 class RunFolder:
     """The folder of one run. Of several ranks the first alone writes.

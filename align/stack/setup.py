@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.utils.logging import disable_progress_bar
 
 from align.core.errors import ConfigError, RunError
 from align.stack import sharding
@@ -58,6 +59,7 @@ def set_up(config: StackConfig, pipeline: Pipeline, cache: Path) -> Setup:
     Raises:
         ConfigError: The device is missing, or fewer rows are left than a batch needs.
     """
+    disable_progress_bar()
     make_deterministic(config.stack.num_threads)
     device = find_device(config.trainer.device)
     sharding.join(config)

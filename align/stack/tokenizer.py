@@ -8,6 +8,7 @@ builds the same bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,7 @@ def tiny_tokenizer(merges: tuple[tuple[str, str], ...] | None = None) -> PreTrai
     )
 
 
+@cache
 def tiny_merges() -> tuple[tuple[str, str], ...]:
     """Return the merges that make every word of the list one token, alone and after a space.
 

@@ -12,10 +12,10 @@ import inspect
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from align.core.errors import ConfigError
 from align.core.finding import Severity
@@ -122,23 +122,36 @@ def run_zoo(
     Returns:
         One outcome a trial, in the order given.
     """
+    code = code_digest()
     references = {reference_name(trial.setting): trial.setting for trial in chosen}
     on_start(len(references) + len(chosen))
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         try:
-            made = {pool.submit(make_reference, s, folder): n for n, s in references.items()}
+            made = {
+                pool.submit(make_reference, setting, folder, code): name
+                for name, setting in references.items()
+            }
             for reference, name in _each(made):
                 reference.result()
                 on_done(name)
             found: dict[str, Outcome] = {}
-            work = {pool.submit(judge_trial, trial, folder, compare): trial for trial in chosen}
+            work = {pool.submit(judge_trial, t, folder, code, compare): t for t in chosen}
             for future, trial in _each(work):
-                found[label(trial)] = future.result()
+                error = future.exception()
+                found[label(trial)] = _failed(trial, error) if error else future.result()
                 on_done(label(trial))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [found[label(trial)] for trial in chosen]
+
+
+def _failed(trial: Trial, error: BaseException) -> Outcome:
+    """Count a trial that could not be run or compared as wrong, whichever kind it is."""
+    return replace(
+        _outcome(trial, reported=None, status="failed", errors=(), right=False, acts=True),
+        problem=f"{type(error).__name__}: {error}",
+    )
 
 
 def forget_runs(folder: Path) -> None:
@@ -160,11 +173,12 @@ def make_pair(
 ) -> tuple[Path, Path]:
     """Train both runs of one trial at the same time, in two processes."""
     forget_runs(folder)
+    code = code_digest()
     on_start(2)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         work = {
-            pool.submit(make_reference, trial.setting, folder): "reference",
-            pool.submit(make_candidate, trial, folder): "candidate",
+            pool.submit(make_reference, trial.setting, folder, code): "reference",
+            pool.submit(make_candidate, trial, folder, code): "candidate",
         }
         made = {}
         for future, side in _each(work):
@@ -184,23 +198,23 @@ def reference_name(setting: Sequence[str]) -> str:
     return f"reference-{digest}" if setting else "reference"
 
 
-def make_reference(setting: Sequence[str], folder: Path) -> Path:
-    """Train the reference of a setting, unless it is there."""
-    return _trained(folder / reference_name(setting), (*BASE, *setting))
+def make_reference(setting: Sequence[str], folder: Path, code: str) -> Path:
+    """Train the reference of a setting, unless the same code has done so."""
+    return _trained(folder / reference_name(setting), code, (*BASE, *setting))
 
 
-def make_candidate(trial: Trial, folder: Path) -> Path:
-    """Train a trial's candidate, unless it is there."""
+def make_candidate(trial: Trial, folder: Path, code: str) -> Path:
+    """Train a trial's candidate, unless the same code has done so."""
     out = folder / label(trial).replace(":", "-")
     overrides = (*BASE, *trial.setting, *trial.overrides)
     killed_at = trial.killed_at if isinstance(trial, CleanPair) else 0
-    return _trained(out, overrides, trial.change, killed_at)
+    return _trained(out, code, overrides, trial.change, killed_at)
 
 
-def judge_trial(trial: Trial, folder: Path, compare: Compare) -> Outcome:
+def judge_trial(trial: Trial, folder: Path, code: str, compare: Compare) -> Outcome:
     """Train a trial's candidate and hold the report of the pair against the truth."""
-    reference = make_reference(trial.setting, folder)
-    candidate = make_candidate(trial, folder)
+    reference = folder / reference_name(trial.setting)
+    candidate = make_candidate(trial, folder, code)
     return judge(trial, compare(reference, candidate), acts=differ(reference, candidate))
 
 
@@ -214,16 +228,20 @@ def judge(trial: Trial, report: Report, *, acts: bool) -> Outcome:
         right = any(trial.module is None or trial.module in f.title.en for f in named)
     else:
         right = verdict.status is not VerdictStatus.DIVERGED and not errors
-    return Outcome(
-        name=label(trial),
-        rung=trial.rung.value if isinstance(trial, Fault) else None,
-        expected=trial.finding_id if isinstance(trial, Fault) else None,
+    return _outcome(
+        trial,
         reported=verdict.finding_id,
         status=verdict.status.value,
         errors=errors,
         right=right,
         acts=acts,
     )
+
+
+def _outcome(trial: Trial, **said: Any) -> Outcome:
+    if isinstance(trial, CleanPair):
+        return Outcome(label(trial), None, None, **said)
+    return Outcome(label(trial), trial.rung.value, trial.finding_id, **said)
 
 
 def differ(reference: Path, candidate: Path) -> bool:
@@ -236,42 +254,52 @@ def differ(reference: Path, candidate: Path) -> bool:
 
 def _trained(
     out: Path,
+    code: str,
     overrides: Sequence[str],
     change: Callable[[Pipeline], Pipeline] | None = None,
     killed_at: int = 0,
 ) -> Path:
     """Train a run unless the same code has finished it; the mark lies beside the folder."""
     mark = out.with_name(f"{out.name}.done")
-    key = _key(overrides, change, killed_at)
+    key = _key(code, overrides, change, killed_at)
     if mark.is_file() and mark.read_text(encoding="utf-8") == key:
         return out
     mark.unlink(missing_ok=True)
     shutil.rmtree(out, ignore_errors=True)
     config = load_config(None, overrides)
     pipeline = Pipeline() if change is None else change(Pipeline())
-    if killed_at:
-        try:
-            train(config, out, killed_in_step(pipeline, killed_at))
-        except Interrupted:
-            train(config, out, pipeline, resume=True)
-    else:
-        train(config, out, pipeline)
+    cache = out.parent / "warmup"
+    try:
+        train(config, out, killed_in_step(pipeline, killed_at), warmup_cache=cache)
+    except Interrupted:
+        train(config, out, pipeline, resume=True, warmup_cache=cache)
     write_atomic(mark, key)
     return out
 
 
 def _key(
-    overrides: Sequence[str], change: Callable[[Pipeline], Pipeline] | None, killed_at: int
+    code: str,
+    overrides: Sequence[str],
+    change: Callable[[Pipeline], Pipeline] | None,
+    killed_at: int,
 ) -> str:
-    """Identify a run by what it depends on: the stack's sources, its overrides, its change."""
+    """Identify a run by what it depends on."""
+    digest = hashlib.sha256(
+        repr((code, *overrides, change and change.__name__, killed_at)).encode()
+    )
+    if change is not None:
+        digest.update(Path(inspect.getfile(change)).read_bytes())
+    return digest.hexdigest()
+
+
+def code_digest() -> str:
+    """Identify the code that trains: the stack without its faults, and the objective."""
     root = Path(__file__).parents[1]
     sources = [*(root / "objective").rglob("*.py"), *(root / "stack").rglob("*.py")]
-    own = [f for f in sources if "faults" not in f.parts and f.name not in _NOT_OF_A_RUN]
-    if change is not None:
-        own.append(Path(inspect.getfile(change)))
-    digest = hashlib.sha256(repr((*overrides, change and change.__name__, killed_at)).encode())
-    for file in sorted(own):
-        digest.update(file.read_bytes())
+    digest = hashlib.sha256()
+    for file in sorted(sources):
+        if "faults" not in file.parts and file.name not in _NOT_OF_A_RUN:
+            digest.update(file.read_bytes())
     return digest.hexdigest()
 
 

@@ -105,9 +105,10 @@ def _is_merges(glimpse: Glimpse) -> bool:
     rows = [line.split(" ") for line in lines if not line.startswith("#version")][:_MIN_MERGES]
     known: set[str] = set()
     for row in rows:
-        if len(row) != 2 or not all(_is_piece(piece, known) for piece in row):
+        merged = "".join(row)
+        if len(row) != 2 or merged in known or not all(_is_piece(piece, known) for piece in row):
             return False
-        known.add("".join(row))
+        known.add(merged)
     return len(rows) == _MIN_MERGES
 
 
@@ -117,7 +118,8 @@ def _is_piece(piece: str, known: set[str]) -> bool:
 
 def _is_template(glimpse: Glimpse) -> bool:
     head = glimpse.head
-    return b"{%" in head and b"messages" in head and b"role" in head and not _keys(glimpse)
+    starts = head.lstrip().startswith((b"{%", b"{{", b"{#"))
+    return starts and b"messages" in head and b"role" in head
 
 
 def _reading(format: str, sniff: Callable[[Glimpse], bool]) -> Reader:

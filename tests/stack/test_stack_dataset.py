@@ -242,7 +242,8 @@ def test_the_built_in_set_has_two_tasks_and_prompts_of_several_lengths() -> None
     assert {row.task for row in rows[:16]} == {"add", "compare"}
     texts = [row.messages[0]["content"] for row in rows]
     assert len(set(texts)) == len(rows) == 512
-    lengths = {len(render(row, tiny_tokenizer(), config).ids) for row in rows}
+    tokenizer = tiny_tokenizer()
+    lengths = {len(render(row, tokenizer, config).ids) for row in rows}
     assert len(lengths) >= 4 and max(lengths) <= config.data.max_prompt_length
     other = load_rows(load_config(None, ["stack.data.seed=1"]))
     assert [row.messages for row in other] != [row.messages for row in rows]

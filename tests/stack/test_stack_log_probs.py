@@ -39,7 +39,10 @@ def _sampled(config, num_rows: int = 6):
     tokenizer = load_tokenizer(config)
     model = build_model(config, tokenizer)
     prompts = [render(row, tokenizer, config) for row in load_rows(config)[:num_rows]]
-    responses = generate(model, tokenizer, prompts, config, step=1)
+    responses = [
+        replace(r, response_ids=r.response_ids[: i + 2], log_probs=r.log_probs[: i + 2])
+        for i, r in enumerate(generate(model, tokenizer, prompts, config, step=1))
+    ]
     return model, assemble(responses, [Scores(0.0, {})] * num_rows, tokenizer, config)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -31,9 +32,10 @@ def _first(order, count: int) -> list[list[int]]:
 @pytest.mark.parametrize("num_rows", [64, 61])
 @pytest.mark.parametrize("seed", [1, 42])
 def test_the_torch_order_is_that_of_a_data_loader_with_random_sampler(num_rows, seed) -> None:
+    rows: Any = range(num_rows)
     generator = torch.Generator().manual_seed(seed)
-    sampler = RandomSampler(range(num_rows), generator=generator)
-    loader = DataLoader(range(num_rows), 8, sampler=sampler, drop_last=True, collate_fn=_collate)
+    sampler = RandomSampler(rows, generator=generator)
+    loader: Any = DataLoader(rows, 8, sampler=sampler, drop_last=True, collate_fn=_collate)
     want = [batch for _ in range(3) for batch in loader]
     got = _first(verl_order(num_rows, 8, seed=seed, sampler="torch"), len(want))
     assert got == want

@@ -22,6 +22,7 @@ from align.core.config_value import (
 )
 from align.core.run import RunManifest
 from align.frameworks.config_table import config_tables
+from align.ladder import summarise
 from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 
@@ -141,6 +142,13 @@ def test_every_assumption_note_and_reason_is_in_both_languages(corpus: Path) -> 
     for text in texts:
         assert text.en.isascii() or "…" in text.en, text
         assert re.search("[一-鿿]", text.zh), text
+
+
+def test_a_version_guessed_from_the_keys_is_never_shown_as_the_runs_version(corpus: Path) -> None:
+    data = RunData(discover([corpus / "verl_configs" / "grpo_v07"]))
+    assert effective(data.configs, RunManifest()).framework_version == "0.7"
+    assert data.framework == "verl" and data.framework_version is None
+    assert summarise(data).framework_version is None
 
 
 def test_a_truncated_configuration_takes_no_defaults() -> None:

@@ -165,6 +165,7 @@ def test_without_tensorboard_the_file_is_known_and_the_extra_named(
     with pytest.raises(MissingPackageError) as error:
         READER.read(path, no_progress)
     assert "npu-align[tensorboard]" in error.value.fix
+    assert "pip install '.[tensorboard]'" in error.value.fix
 
 
 @given(st.integers(0, 400), st.integers(0, 400), st.binary(max_size=8))

@@ -148,7 +148,7 @@ def test_without_wandb_the_file_is_known_and_the_extra_named(
     monkeypatch.setitem(sys.modules, "wandb.proto.wandb_internal_pb2", None)
     with pytest.raises(MissingPackageError) as error:
         read(tmp_path / "run", framed([history(1, {"a": 1})]))
-    assert "npu-align[wandb]" in error.value.fix
+    assert "npu-align[wandb]" in error.value.fix and "'.[wandb]'" in error.value.fix
 
 
 def test_the_real_summary_gives_its_last_step(corpus: Path) -> None:

@@ -21,7 +21,7 @@ def rule(case: Case) -> Ruling | None:
     return Ruling(
         Text(
             "It is not below prompt plus response on either side, so it ends nothing early.",
-            "两侧该值都不小于 prompt 与 response 长度之和，因此不会提前截断。",
+            "两侧该值都不小于 prompt 与回复长度之和，因此不会提前截断。",
         ),
         Severity.INFO,
         Strength.NONE,

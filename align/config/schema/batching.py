@@ -22,7 +22,7 @@ FIELDS: tuple[Field, ...] = (
         why=Text(
             "Another number of updates is made from one batch of responses, so the policy "
             "moves otherwise away from the one that generated them.",
-            "同一批 response 上的更新次数不同，策略相对采样策略的偏离也就不同。",
+            "同一批回复上的更新次数不同，策略相对采样策略的偏离也就不同。",
         ),
     ),
     Field(
@@ -31,7 +31,7 @@ FIELDS: tuple[Field, ...] = (
         Text("passes over one batch", "同一批数据的训练轮数"),
         why=Text(
             "Another number of updates is made from one batch of responses.",
-            "同一批 response 上的更新次数不同。",
+            "同一批回复上的更新次数不同。",
         ),
     ),
     Field(

@@ -44,11 +44,11 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "data.max_response_length",
         Rung.ROLLOUT,
-        Text("longest response", "response 最大长度"),
+        Text("longest response", "回复最大长度"),
         unit="tokens",
         why=Text(
             "Responses are cut at another length, which changes their reward and the loss.",
-            "response 在不同长度处被截断，会改变奖励与损失。",
+            "回复在不同长度处被截断，会改变奖励与损失。",
         ),
     ),
     Field(

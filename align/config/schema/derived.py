@@ -47,7 +47,7 @@ FIELDS: tuple[Field, ...] = (
     _derived(
         "on_policy",
         "one optimizer step per batch of responses",
-        "每批 response 只更新一次（on-policy）",
+        "每批回复只更新一次（on-policy）",
         ValueKind.FLAG,
     ),
     _derived(

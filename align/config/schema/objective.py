@@ -7,7 +7,7 @@ from align.core.finding import Severity, Strength
 from align.core.rung import Rung
 from align.core.text import Text
 
-_REWARD = Text("The same response gets another score.", "同一个 response 得到不同的分数。")
+_REWARD = Text("The same response gets another score.", "同一条回复得到不同的分数。")
 _ADVANTAGE = Text("The same scores become other advantages.", "相同的分数得到不同的 advantage。")
 _LOSS = Text(
     "Another objective is optimised from the same data.", "在相同数据上优化的是不同的目标函数。"
@@ -61,9 +61,7 @@ FIELDS: tuple[Field, ...] = (
         ValueKind.ANY,
         between_frameworks=False,
     ),
-    _reward(
-        "overlong_penalty", "penalty for overlong responses", "过长 response 惩罚", ValueKind.FLAG
-    ),
+    _reward("overlong_penalty", "penalty for overlong responses", "过长回复惩罚", ValueKind.FLAG),
     _reward(
         "overlong_buffer",
         "length over which that penalty grows",

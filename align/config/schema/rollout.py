@@ -14,7 +14,7 @@ MISMATCH_METRICS = (
 )
 _SAMPLING = Text(
     "Responses are drawn from another distribution, from the first step on.",
-    "从第一步起，response 就采样自不同的分布。",
+    "从第一步起，回复就采样自不同的分布。",
 )
 _ENGINE = Text(
     "The engine schedules the same work otherwise: rounding and the sample differ, no more.",
@@ -77,7 +77,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "rollout.n",
         Rung.ROLLOUT,
-        Text("responses per prompt", "每个 prompt 的 response 数"),
+        Text("responses per prompt", "每个 prompt 的回复数"),
         unit="responses",
         why=Text(
             "Groups have another size: group statistics, advantages and batch sizes all change.",
@@ -91,7 +91,7 @@ FIELDS: tuple[Field, ...] = (
         why=Text(
             "Responses are drawn from another distribution, and both frameworks also divide the "
             "training logits by it.",
-            "response 采样自不同的分布，并且两种框架在训练时也会用它去除 logits。",
+            "回复采样自不同的分布，并且两种框架在训练时也会用它去除 logits。",
         ),
     ),
     _sampling("top_p", "nucleus sampling", "核采样 top-p"),
@@ -121,7 +121,7 @@ FIELDS: tuple[Field, ...] = (
         why=Text(
             "It ends responses before their own limit where it is smaller than prompt and response "
             "together.",
-            "当它小于 prompt 与 response 长度之和时，会提前截断 response。",
+            "当它小于 prompt 与回复长度之和时，会提前截断回复。",
         ),
     ),
     Field(
@@ -205,7 +205,7 @@ FIELDS: tuple[Field, ...] = (
         between_frameworks=False,
         why=Text(
             "One run generates responses where the other may read recorded ones.",
-            "一侧生成 response，另一侧可能读取已记录的结果。",
+            "一侧生成回复，另一侧可能读取已记录的结果。",
         ),
     ),
     Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,12 +13,18 @@ pytest.importorskip("torch", reason="the order is checked against torch")
 
 import torch
 
+from align.data.order_settings import OrderSettings
+from align.data.replay import Rows, predict
 from align.data.row_order import RowOrder
 from align.data.samplers.mindspeed_rl import MindSpeedRL
 from align.data.samplers.mindspeed_rl_old import MindSpeedRLOld
+from dumps.readers.data_set import read_data_set
 from tests.frameworks.mindspeed_rl.source import load
+from tests.unit.data_files import write_indexed
 
-utils, dataloader = load("datasets.utils", "datasets.dataloader")
+utils, dataloader, indexed = load(
+    "datasets.utils", "datasets.dataloader", "datasets.indexed_dataset"
+)
 
 
 class Indexed(torch.utils.data.Dataset):
@@ -83,3 +90,19 @@ def test_a_stale_cache_is_read_as_it_is(
     order = RowOrder(MindSpeedRL(num_rows, iters * batch, seed, index=index), batch)
     assert real == [order.step(k).tolist() for k in range(1, order.steps_per_epoch + 1)]
     assert index == tuple(MindSpeedRLOld(num_rows, iters * batch, seed).epoch(0).tolist())
+
+
+@pytest.mark.parametrize("limit", [None, 2, 5, 8, 9])
+def test_the_reader_and_the_length_filter_are_its_own(tmp_path: Path, limit: int | None) -> None:
+    path = write_indexed(tmp_path)
+    real = indexed.get_packed_indexed_dataset(str(tmp_path / "data"), filter_length=limit)
+    data = read_data_set(path)
+    rule = None if limit is None else "length < max_prompt_length"
+    settings = OrderSettings("mindspeed_rl", 1, 1, total_steps=1, shuffle=False, length_filter=rule)
+    lengths = tuple(len(ids) for ids in data.token_ids or ())
+    settings = replace(settings, max_prompt_length=limit)
+    kept = predict(settings, Rows(23, lengths=lengths)).order.kept if len(real) else ()
+    rows = range(23) if kept is None else kept
+    assert [real[i]["input_ids"].tolist() for i in range(len(real))] == [
+        data.token_ids[row].tolist() for row in rows
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,14 @@ pytest.importorskip("verl.trainer.ppo.utils", reason="verl is not installed")
 import torch
 from omegaconf import OmegaConf
 from torchdata.stateful_dataloader import StatefulDataLoader
-from verl.trainer.ppo.utils import create_rl_sampler
+from transformers import AutoTokenizer
+from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler
+from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
+from align.data.order_settings import OrderSettings
+from align.data.replay import Rows, predict
 from align.data.row_order import RowOrder
+from align.data.samplers.balance_batch import balanced_order
 from align.data.samplers.sequential import Sequential
 from align.data.samplers.torch_random import TorchRandom
 from align.data.samplers.torchdata_random import TorchdataRandom
@@ -139,3 +145,39 @@ def test_a_sampler_without_generator_draws_its_seed_from_the_global_one() -> Non
     seeds = [generator.draw_seed(), generator.draw_seed()]
     assert real == [TorchGenerator(seed).randperm(100).tolist() for seed in seeds]
     assert torch.Generator().initial_seed() == UNSEEDED
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("by_workload", [True, False])
+def test_a_balanced_batch_is_ordered_as_verl_does(ranks: int, seed: int, by_workload: bool) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, (8, 60, 4000)[seed % 3], (64,), generator=generator)  # with ties
+    loads = calculate_workload(lengths) if by_workload else lengths
+    real = []
+    for part in get_seqlen_balanced_partitions(loads.tolist(), ranks, equal_size=True):
+        if by_workload:  # as `_balance_batch` does it
+            part = sorted(part, key=lambda row: (loads[row], row))
+            part = part[::2] + part[1::2][::-1]
+        real += part
+    assert balanced_order(lengths.tolist(), ranks, by_workload=by_workload) == real
+
+
+@pytest.mark.parametrize("seed", [0, 42])
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("size", [20, 63, 64, -1])
+def test_the_rows_of_train_max_samples_are_verls_own(
+    reference_runs: Path, seed: int, shuffle: bool, size: int, tmp_path: Path
+) -> None:
+    folder = reference_runs / "tiny_model_tokenizer_data"
+    config = OmegaConf.create(
+        {"shuffle": shuffle, "seed": seed, "filter_overlong_prompts": False}
+        | {"max_prompt_length": 64, "cache_dir": str(tmp_path)}
+    )
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    path = str(folder / "train.parquet")
+    real = create_rl_dataset(path, config, tokenizer, None, max_samples=size)
+    indices = [row["index"] for row in real.dataframe["extra_info"]]
+    settings = OrderSettings("torchdata", 8, seed, shuffle=shuffle, num_workers=0, max_samples=size)
+    kept = predict(settings, Rows(64)).order.kept
+    assert (list(range(64)) if kept is None else list(kept)) == indices
