@@ -97,15 +97,20 @@ def _sampler(config: EffectiveConfig) -> tuple[str | None, Text | None]:
             "verl's version is not known: 0.7 or later is assumed",
             "verl 版本未知：假定为 0.7 或更新版本",
         )
-        return TORCH if old else TORCHDATA, None if version else unknown
+        return TORCH if old else TORCHDATA, _guessed(config) if version else unknown
     if config.framework == "mindspeed_rl":
         old = version is not None and version < _MINDSPEED_RL_NEW
         unknown = Text(
             "MindSpeed-RL's version is not known: one of after 2025-05-16 is assumed",
             "MindSpeed-RL 版本未知：假定为 2025-05-16 之后的版本",
         )
-        return MINDSPEED_RL_OLD if old else MINDSPEED_RL, None if version else unknown
+        return MINDSPEED_RL_OLD if old else MINDSPEED_RL, _guessed(config) if version else unknown
     return {"trl": TRL, "huggingface": ACCELERATE}.get(config.framework or ""), None
+
+
+def _guessed(config: EffectiveConfig) -> Text | None:
+    """Return the note that says that the version is none the run states."""
+    return next((note for note in config.notes if note.en.startswith("version ")), None)
 
 
 def _whole(value: ConfigLeaf) -> int | None:

@@ -22,6 +22,7 @@ def to_document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "schema_version": 1,
         "faults": len(planted),
         "faults_named_first": sum(o.right for o in planted),
+        "wrong_causes": sum(o.blamed and not o.right for o in planted),
         "clean_pairs": len(clean),
         "false_alarms": sum(not o.right for o in clean),
         "table": [{**asdict(o), "errors": list(o.errors)} for o in outcomes],
@@ -32,7 +33,8 @@ def headline(outcomes: Sequence[Outcome]) -> str:
     """Return the two figures in one line."""
     d = to_document(outcomes)
     return (
-        f"faults named first: {d['faults_named_first']} of {d['faults']}; "
+        f"faults named first: {d['faults_named_first']} of {d['faults']}, "
+        f"another cause blamed: {d['wrong_causes']}; "
         f"false alarms: {d['false_alarms']} of {d['clean_pairs']} clean pairs"
     )
 
@@ -43,7 +45,7 @@ def markdown(outcomes: Sequence[Outcome], *, date: str, commit: str) -> str:
         f"{headline(outcomes)}.",
         "",
         f"Measured {date} at commit {commit}. A fault counts when the verdict names its finding "
-        "first; a rung that is not built yet is a miss. A clean pair counts as a false alarm when "
+        "first; a rung that is not built yet is a miss. Every fault is checked to change the run. A clean pair counts as a false alarm when "
         "the verdict is `diverged` or any finding is an error.",
         "",
         "| rung | fault | must be named | was named | |",
@@ -87,8 +89,9 @@ def write_section(path: Path, text: str) -> None:
 
 
 def _reported(outcome: Outcome) -> str:
-    named = f"`{outcome.reported}`" if outcome.reported else "nothing"
-    return outcome.problem or f"{named} ({outcome.status})"
+    if outcome.problem or not outcome.reported:
+        return outcome.problem or f"nothing ({outcome.status})"
+    return f"`{outcome.reported}` ({outcome.status}{'' if outcome.blamed else ', cause unknown'})"
 
 
 def _mark(outcome: Outcome) -> str:

@@ -65,6 +65,7 @@ class Outcome:
         errors: ids of all findings of severity error.
         right: the fault is named first; or the clean pair raised no alarm.
         acts: the candidate's metrics or rollouts differ from the reference's at all.
+        blamed: the verdict states the finding as the cause, not as a symptom of unknown cause.
         problem: why the trial could not be run.
     """
 
@@ -76,6 +77,7 @@ class Outcome:
     errors: tuple[str, ...]
     right: bool
     acts: bool
+    blamed: bool = False
     problem: str | None = None
 
     @property
@@ -235,6 +237,7 @@ def judge(trial: Trial, report: Report, *, acts: bool) -> Outcome:
         errors=errors,
         right=right,
         acts=acts,
+        blamed=verdict.cause is not None,
     )
 
 

@@ -16,6 +16,9 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler
 
 from align.core.errors import ConfigError
+from align.data.row_order import RowOrder
+from align.data.samplers.torch_random import TorchRandom
+from align.data.samplers.torchdata_random import TorchdataRandom
 from align.stack.config import load_config
 from align.stack.dataset import load_rows
 from align.stack.order import UNSEEDED, mindspeed_rl_order, row_order, verl_order
@@ -88,6 +91,18 @@ def test_the_prompts_of_a_recorded_run_are_those_of_the_predicted_rows(reference
         asked = [json.loads(line)["input"].split("\n")[1] for line in text.splitlines()]
         want = [rows[i].messages[0]["content"] for i in positions for _ in range(4)]
         assert Counter(asked) == Counter(want)
+
+
+@pytest.mark.parametrize("num_workers", [0, 8])
+def test_the_orders_drawn_are_those_the_toolkit_predicts_without_torch(num_workers) -> None:
+    predicted = {
+        "torchdata": RowOrder(TorchdataRandom(61, 7, num_workers), 8),
+        "torch": RowOrder(TorchRandom(61, 7), 8),
+    }
+    for name, order in predicted.items():
+        drawn = verl_order(61, 8, seed=7, num_workers=num_workers, sampler=name)
+        steps = range(1, 3 * order.steps_per_epoch + 1)
+        assert _first(drawn, len(steps)) == [order.step(step).tolist() for step in steps]
 
 
 def test_seed_null_is_the_constant_seed_of_an_untouched_generator() -> None:

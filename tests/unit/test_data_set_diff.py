@@ -130,3 +130,14 @@ def test_raw_data_against_a_parquet_with_an_instruction_is_a_warning(tmp_path: P
     runs = [RunData(discover([tmp_path / name])) for name in "ab"]
     (finding,) = compare_data(*runs).findings
     assert finding.id == "data.rows_altered" and finding.severity is Severity.WARNING
+
+
+def test_a_prediction_that_rests_on_a_guessed_version_is_a_warning(tmp_path: Path) -> None:
+    runs = []
+    for name, seed in (("a", 42), ("b", 1)):
+        verl_run(tmp_path / name, [], seed=seed)
+        (tmp_path / name / "align-run.json").unlink()
+        runs.append(RunData(discover([tmp_path / name])))
+    (finding,) = compare_data(*runs).findings
+    assert finding.id == "data.order.predicted_divergent_step"
+    assert finding.severity is Severity.WARNING

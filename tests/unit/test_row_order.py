@@ -50,7 +50,49 @@ def test_permutations_are_those_torch_gave(seed: int, n: int, rows: list[int], d
 # (sampler, batch size, step, rows), recorded from the real loaders: MindSpeed-RL's PromptDataLoader
 # on its own index, verl 0.9.1's create_rl_sampler (to 0.6: torch's RandomSampler) under torchdata
 # 0.11's StatefulDataLoader, accelerate 1.15's SeedableRandomSampler, TRL 1.16's RepeatSampler.
-LOADED: list[tuple[Sampler, int, int, list[int]]] = []
+LOADED: list[tuple[Sampler, int, int, list[int]]] = [
+    (MindSpeedRL(23, 20, 1), 4, 1, [9, 4, 20, 11]),
+    (MindSpeedRL(23, 20, 1), 4, 5, [8, 10, 17, 15]),
+    (MindSpeedRL(23, 24, 1), 4, 1, [9, 15, 18, 21]),
+    (MindSpeedRL(23, 24, 1), 4, 6, [15, 16, 1, 5]),
+    (MindSpeedRL(23, 48, 1234), 4, 1, [6, 4, 11, 22]),
+    (MindSpeedRL(23, 48, 1234), 4, 12, [7, 7, 1, 19]),
+    (MindSpeedRL(64, 24, 42), 8, 1, [38, 24, 48, 63, 10, 29, 36, 51]),
+    (MindSpeedRL(64, 24, 42), 8, 3, [7, 47, 35, 4, 41, 32, 5, 57]),
+    (MindSpeedRLOld(23, 24, 1234), 4, 1, [7, 13, 2, 3]),
+    (MindSpeedRLOld(23, 24, 1234), 4, 6, [6, 19, 15, 22]),
+    (MindSpeedRLOld(64, 72, 42), 8, 1, [52, 58, 0, 44, 5, 36, 16, 12]),
+    (MindSpeedRLOld(64, 72, 42), 8, 9, [26, 37, 54, 55, 44, 57, 63, 51]),
+    (TorchdataRandom(64, 42, 0), 8, 1, [38, 24, 48, 63, 10, 29, 36, 51]),
+    (TorchdataRandom(64, 42, 0), 8, 9, [8, 55, 19, 61, 44, 39, 57, 5]),
+    (TorchdataRandom(64, 42, 0), 8, 24, [61, 10, 54, 37, 19, 24, 21, 9]),
+    (TorchdataRandom(64, 42, 2), 8, 1, [8, 55, 19, 61, 44, 39, 57, 5]),
+    (TorchdataRandom(64, 42, 2), 8, 9, [13, 37, 10, 23, 14, 7, 27, 54]),
+    (TorchdataRandom(64, 42, 2), 8, 24, [10, 36, 59, 48, 14, 18, 6, 42]),
+    (TorchdataRandom(61, 67280421310721, 0), 8, 1, [49, 45, 24, 55, 7, 2, 3, 21]),
+    (TorchdataRandom(61, 67280421310721, 0), 8, 8, [57, 31, 43, 10, 58, 54, 39, 38]),
+    (TorchdataRandom(61, 67280421310721, 0), 8, 21, [39, 25, 53, 36, 23, 11, 41, 57]),
+    (TorchRandom(61, 1), 8, 1, [59, 60, 47, 39, 41, 46, 22, 30]),
+    (TorchRandom(61, 1), 8, 8, [37, 32, 43, 60, 39, 58, 14, 21]),
+    (TorchRandom(61, 1), 8, 21, [1, 7, 55, 24, 15, 9, 16, 43]),
+    (TorchRandom(64, 1), 8, 1, [37, 60, 10, 61, 47, 32, 31, 63]),
+    (TorchRandom(64, 1), 8, 9, [3, 33, 16, 34, 13, 60, 5, 43]),
+    (TorchRandom(64, 1), 8, 24, [8, 58, 61, 47, 54, 50, 19, 13]),
+    (
+        AccelerateSeedable(20, 42),
+        20,
+        1,
+        [2, 14, 18, 15, 1, 10, 0, 4, 6, 11, 8, 3, 7, 17, 13, 12, 19, 5, 16, 9],
+    ),
+    (
+        AccelerateSeedable(20, 42),
+        20,
+        2,
+        [8, 16, 13, 19, 9, 10, 0, 17, 4, 14, 11, 12, 18, 6, 15, 7, 3, 1, 5, 2],
+    ),
+    (TrlRepeat(20, 42), 5, 1, [2, 14, 18, 15, 1]),
+    (TrlRepeat(20, 42), 5, 5, [6, 14, 10, 8, 11]),
+]
 
 
 @pytest.mark.parametrize(("sampler", "batch_size", "step", "rows"), LOADED)

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-import torch
 from tokenizers import Tokenizer as RustTokenizer
 
 from align.core.rung import Rung
-from align.stack.batch import position_ids_of
 from align.stack.faults.assembled import with_batch
 from align.stack.faults.fault import Fault
 
@@ -84,24 +82,6 @@ def added_bos(pipeline: Pipeline) -> Pipeline:
     return replace(edited, render=render)
 
 
-def pads_right(pipeline: Pipeline) -> Pipeline:
-    """Pad prompts on the right, so that the response follows padding."""
-
-    def edit(tokenizer: Tokenizer) -> None:
-        tokenizer.padding_side = "right"
-
-    return with_batch(_edited(pipeline, edit), _prompts_to_the_left)
-
-
-def _prompts_to_the_left(batch: TrainBatch, tokenizer: Tokenizer) -> TrainBatch:
-    width = batch.input_ids.shape[1] - batch.responses.shape[1]
-    ids, mask = batch.input_ids.clone(), batch.attention_mask.clone()
-    for row, num_pads in enumerate((mask[:, :width] == 0).sum(-1).tolist()):
-        ids[row, :width] = torch.roll(ids[row, :width], -num_pads)
-        mask[row, :width] = torch.roll(mask[row, :width], -num_pads)
-    return replace(batch, input_ids=ids, attention_mask=mask, position_ids=position_ids_of(mask))
-
-
 def changed_merge(pipeline: Pipeline) -> Pipeline:
     """Lose one merge of the vocabulary."""
 
@@ -164,14 +144,6 @@ FAULTS = (
         "report 70, report 19",
         "add_bos_token",
         added_bos,
-    ),
-    _tokenizer(
-        "padding_side",
-        "Prompts are padded on the right: the first response token is predicted from padding.",
-        "report 38",
-        "padding_side",
-        pads_right,
-        setting=("actor_rollout_ref.model.use_remove_padding=false",),
     ),
     _tokenizer(
         "changed_merge",

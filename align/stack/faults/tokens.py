@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from align.core.rung import Rung
+from align.stack.batch import position_ids_of
 from align.stack.faults.assembled import with_batch, with_responses
 from align.stack.faults.fault import Fault
 
@@ -90,6 +91,21 @@ def padding_counted(pipeline: Pipeline) -> Pipeline:
         prompt_width = batch.input_ids.shape[1] - batch.responses.shape[1]
         positions = [batch.position_ids[:, :prompt_width], columns[:, prompt_width:]]
         return replace(batch, position_ids=torch.cat(positions, dim=1))
+
+    return with_batch(pipeline, edit)
+
+
+def prompts_padded_right(pipeline: Pipeline) -> Pipeline:
+    """Obey the tokenizer's padding_side, which is right, so that responses follow padding."""
+
+    def edit(batch: TrainBatch, tokenizer: Tokenizer) -> TrainBatch:
+        width = batch.input_ids.shape[1] - batch.responses.shape[1]
+        ids, mask = batch.input_ids.clone(), batch.attention_mask.clone()
+        for row, num_pads in enumerate((mask[:, :width] == 0).sum(-1).tolist()):
+            ids[row, :width] = torch.roll(ids[row, :width], -num_pads)
+            mask[row, :width] = torch.roll(mask[row, :width], -num_pads)
+        positions = position_ids_of(mask)
+        return replace(batch, input_ids=ids, attention_mask=mask, position_ids=positions)
 
     return with_batch(pipeline, edit)
 
@@ -175,6 +191,15 @@ FAULTS = (
         "report 38",
         "position_ids_left_padding",
         padding_counted,
+    ),
+    _tokens(
+        "padding_side",
+        "Prompts are padded on the right, as the tokenizer says: the first response token is "
+        "predicted from padding.",
+        "report 38",
+        "padding_side",
+        prompts_padded_right,
+        setting=("actor_rollout_ref.model.use_remove_padding=false",),
     ),
     _tokens(
         "mask_off_by_one",

@@ -93,8 +93,8 @@ def batches(loader: StatefulDataLoader, epochs: int) -> Iterator[list[int]]:
 def test_every_batch_of_three_epochs_is_verls_own(
     era: str, num_rows: int, seed: int | None, shuffle: bool, workers: int
 ) -> None:
-    if workers and num_rows == 9:
-        pytest.skip("worker processes are slow to start; two sizes are enough")
+    if workers and (num_rows == 9 or seed not in (None, 42)):
+        pytest.skip("worker processes are slow to start; two sizes and two seeds are enough")
     real = list(batches(real_loader(num_rows, seed, shuffle=shuffle, workers=workers, era=era), 3))
     order = predicted(num_rows, seed, shuffle=shuffle, workers=workers, era=era)
     assert real == steps(order, 1, len(real))
