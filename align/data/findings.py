@@ -18,10 +18,10 @@ _QUOTE = 200
 
 ORDER_FIX = Text(
     "Make seed, shuffle, the sampler's version, num_workers, length filter, batch size and data "
-    "file equal, delete cached index files, and compare again; verl before 0.6 defaults to seed 1, "
-    "later versions to none, and MindSpeed-RL of 2025-04 shuffles as Megatron does.",
+    "file equal, delete cached index files, and compare again; verl up to 0.6.0 defaults to seed "
+    "1, later versions to none, and MindSpeed-RL of 2025-04 shuffles as Megatron does.",
     "请统一 seed、shuffle、采样器版本、num_workers、长度过滤、batch 大小与数据文件，"
-    "删除缓存的索引文件后重新比较；verl 0.6 以前默认 seed 为 1，之后默认不设 seed，"
+    "删除缓存的索引文件后重新比较；verl 0.6.0 及以前默认 seed 为 1，之后默认不设 seed，"
     "2025 年 4 月的 MindSpeed-RL 按 Megatron 方式打乱数据。",
 )
 ORDER_WHY = Text(

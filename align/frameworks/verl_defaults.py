@@ -131,7 +131,8 @@ def config_defaults(
     by_version: dict[str, ConfigLeaf] = {
         f"{_MODEL}.use_remove_padding": known is None or known >= (0, 7),
         f"{_ROLLOUT}.calculate_log_probs": known is None or known >= (0, 9),
-        "data.seed": 1 if known is not None and known <= (0, 5) else None,
+        # 0.6.0 still reads get("seed", 1); null begins at 0.6.1
+        "data.seed": 1 if known is not None and (known <= (0, 5) or version == "0.6.0") else None,
     }
     unsure = assumption if known is None else None
     return defaults | {key: Default(value, source, unsure) for key, value in by_version.items()}

@@ -45,8 +45,9 @@ def markdown(outcomes: Sequence[Outcome], *, date: str, commit: str) -> str:
         f"{headline(outcomes)}.",
         "",
         f"Measured {date} at commit {commit}. A fault counts when the verdict names its finding "
-        "first; a rung that is not built yet is a miss. Every fault is checked to change the run. A clean pair counts as a false alarm when "
-        "the verdict is `diverged` or any finding is an error.",
+        "first; a rung that is not built yet is a miss. Every fault is checked to change the run. "
+        "A clean pair counts as a false alarm when the verdict is `diverged` or any finding is an "
+        "error.",
         "",
         "| rung | fault | must be named | was named | |",
         "|---|---|---|---|---|",

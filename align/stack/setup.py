@@ -59,7 +59,7 @@ def set_up(config: StackConfig, pipeline: Pipeline, cache: Path) -> Setup:
     Raises:
         ConfigError: The device is missing, or fewer rows are left than a batch needs.
     """
-    disable_progress_bar()
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     make_deterministic(config.stack.num_threads)
     device = find_device(config.trainer.device)
     sharding.join(config)

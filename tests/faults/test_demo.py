@@ -37,7 +37,6 @@ def test_the_list_shows_every_fault_under_its_rung() -> None:
     from align.stack.faults.registry import faults
 
     lines = _invoke("--list").output.splitlines()
-    assert [line.split()[0] for line in lines if line[:3].strip() and line[2:3] != " "] != []
     for fault in faults().values():
         (at,) = [i for i, line in enumerate(lines) if line.split()[0] == fault.name]
         rung = next(line for line in reversed(lines[:at]) if not line.startswith(" "))

@@ -63,8 +63,7 @@ def agree(package: str, function: str, ours, theirs, tolerance: float = TOLERANC
 
 def gradient(loss, *inputs):
     """Differentiate a scalar (or the sum of a matrix) by the inputs."""
-    grads = torch.autograd.grad(loss.sum(), inputs, allow_unused=True)
-    return [torch.zeros_like(x) if g is None else g for g, x in zip(grads, inputs, strict=True)]
+    return list(torch.autograd.grad(loss.sum(), inputs, materialize_grads=True))
 
 
 @dataclass(frozen=True)

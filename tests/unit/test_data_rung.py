@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,11 @@ def lengths(seed: int, steps: int = 20) -> Lengths:
     return {i: (sum(b) / 64, max(b), min(b)) for i, b in enumerate(batches, 1)}
 
 
+def compare_paths(paths: Sequence[Path]) -> RungResult:
+    reference, candidate = (RunData(discover([path])) for path in paths)
+    return rung.compare(reference, candidate)
+
+
 @pytest.mark.parametrize(
     ("reference", "candidate"),
     [
@@ -99,7 +105,7 @@ def test_real_runs_of_one_seed_saw_the_same_prompts(
         texts = [(folder / f"{step}.jsonl").read_text("utf-8").split("\n") for folder in folders]
         prompts = [Counter(json.loads(line)["input"] for line in side if line) for side in texts]
         assert prompts[0] == prompts[1]
-    result = rung.compare(*[RunData(discover([folder])) for folder in folders])
+    result = compare_paths(folders)
     assert result.name is Rung.DATA and result.status is RungStatus.ALIGNED
     assert result.findings == ()
     assert [(row[0], row[-1]) for row in result.tables[0].rows] == [(s, True) for s in steps]
@@ -107,7 +113,7 @@ def test_real_runs_of_one_seed_saw_the_same_prompts(
 
 def test_the_near_repeats_on_npu_agree_at_all_58_steps_but_that_is_no_proof(corpus: Path) -> None:
     logs = [corpus / "verl_logs" / f"grpo_npu_sync_repeat_{x}.txt" for x in "ab"]
-    result = rung.compare(*[RunData(discover([log])) for log in logs])
+    result = compare_paths(logs)
     assert result.status is RungStatus.ALIGNED and result.findings == ()
     assert "all 58 common steps" in result.summary.en
     assert "not proof" in result.summary.en
@@ -115,7 +121,7 @@ def test_the_near_repeats_on_npu_agree_at_all_58_steps_but_that_is_no_proof(corp
 
 def test_constant_prompt_lengths_prove_nothing(reference_runs: Path) -> None:
     files = [reference_runs / run / "metrics.jsonl" for run in ("v091_v0_fsdp2", "v091_v1_fsdp2")]
-    result = rung.compare(*[RunData(discover([file])) for file in files])
+    result = compare_paths(files)
     assert result.status is RungStatus.UNDECIDED and result.findings == ()
     assert result.missing[0].how_to_record.en
 

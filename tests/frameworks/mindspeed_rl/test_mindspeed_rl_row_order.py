@@ -103,6 +103,7 @@ def test_the_reader_and_the_length_filter_are_its_own(tmp_path: Path, limit: int
     settings = replace(settings, max_prompt_length=limit)
     kept = predict(settings, Rows(23, lengths=lengths)).order.kept if len(real) else ()
     rows = range(23) if kept is None else kept
+    assert data.token_ids is not None
     assert [real[i]["input_ids"].tolist() for i in range(len(real))] == [
         data.token_ids[row].tolist() for row in rows
     ]

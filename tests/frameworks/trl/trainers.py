@@ -46,7 +46,7 @@ class OneProcess:
 
 def _untrained():
     module = torch.nn.Identity()
-    module.is_gradient_checkpointing = False
+    setattr(module, "is_gradient_checkpointing", False)  # noqa: B010  no module declares it
     return module
 
 
