@@ -83,7 +83,8 @@ def late_change(values: FloatArray) -> LateChange | None:
         return None
     num_places = len(values) - MIN_WINDOW + 1 - first
     p = 0.0 if unmistakable else min(1.0, num_places * _chance(before, since))
-    return LateChange(at, earlier, size, max(float(before.std()), scatter(since)), p)
+    noise = max(float(before.std()), float(_recent(before).std()), scatter(since))
+    return LateChange(at, earlier, size, noise, p)
 
 
 def _holds(since: FloatArray, earlier: float, size: float) -> bool:
@@ -98,13 +99,18 @@ def _is_unmistakable(before: FloatArray, since: FloatArray) -> bool:
     return max(float(low), -float(high)) > UNMISTAKABLE.value * float(before.std())
 
 
+def _recent(before: FloatArray) -> FloatArray:
+    return before[-max(int(MIN_EFFECTIVE_SIZE.value), len(before) // 4) :]
+
+
 def _chance(before: FloatArray, since: FloatArray) -> float:
     """Return the two-sided p of two levels at one place.
 
-    The few steps of the later level are expected to be as noisy as those before, or noisier.
+    The few steps of the later level are expected to be as noisy as all before, as the last quarter
+    of those, or as they are themselves, whichever is most: noise often grows with training.
     """
     num = len(since)
-    expected = max(error_of_average(before, num), error_of_average(since, num))
+    expected = max(error_of_average(part, num) for part in (before, _recent(before), since))
     error = math.hypot(error_of_average(before, len(before)), expected)
     size = abs(float(since.mean() - before.mean()))
     return two_sided_t(size / error, cautious_size(before) - 1) if error else float(size == 0)
