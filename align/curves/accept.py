@@ -199,8 +199,8 @@ def _too_short(reward: PairedMetric) -> tuple[Criterion, ...]:
     formula = Text(
         f"not judged: {len(reward)} common steps, at least {MIN_STEPS.value:.0f} are needed "
         f"({MIN_STEPS.source})",
-        f"未判定：共有 {len(reward)} 个公共步，至少需要 {MIN_STEPS.value:.0f} 步"
-        "（移动块自助法至少需要十个长度为 n^(1/3) = 3 步的块）",
+        f"未判定：两侧共有 {len(reward)} 步，至少需要 {MIN_STEPS.value:.0f} 步"
+        "（移动块自助法至少要能分出十个块，每块 n^(1/3) = 3 步）",
     )
     reference, candidate = (
         float(v.mean()) if len(reward) else np.nan for v in (reward.reference, reward.candidate)
@@ -220,12 +220,12 @@ def _too_short(reward: PairedMetric) -> tuple[Criterion, ...]:
 _SPAN = Text(
     "the width of the reward scale (median over steps of the largest reward minus that of the "
     "smallest)",
-    "奖励取值跨度（各步最大奖励的中位数减去最小奖励的中位数）",
+    "奖励的取值跨度（各步最大奖励的中位数减去各步最小奖励的中位数）",
 )
 _LEVEL = Text(
     "the reference's final level, or the range of its smoothed curve where the level is less than "
     "half of that",
-    "参考侧的最终水平（不足其平滑曲线极差一半时改用极差）",
+    "参考的最终水平（若不足其平滑曲线极差的一半，则改用极差）",
 )
 
 
@@ -234,8 +234,9 @@ def _absolute_formula(num_steps: int, window: int, length: int, scale: Text) -> 
         f"mean over {num_steps} steps of |candidate - reference|, each averaged over {window} "
         f"steps, divided by {scale.en}; 95 % interval: moving-block bootstrap of the paired "
         f"differences, {length} steps a block",
-        f"两侧各取 {window} 步滑动平均，对 {num_steps} 步的 |被测 - 参考| 求均值，除以{scale.zh}；"
-        f"95 % 区间：配对差值的移动块自助法，块长 {length} 步",
+        f"两侧各取 {window} 步滑动平均，对 {num_steps} 步的 |被测 − 参考| 求均值，"
+        f"再除以{scale.zh}；"
+        f"95% 区间：对配对差值做移动块自助法，块长 {length} 步",
     )
 
 
@@ -244,7 +245,7 @@ def _convergence_formula(num_steps: int, length: int) -> Text:
         f"|mean candidate - mean reference| over the last {num_steps} steps, divided by "
         f"{_LEVEL.en}; 95 % interval: moving-block bootstrap of the paired differences, {length} "
         "steps a block, or Student's t over the effective number of steps where that is wider",
-        f"最后 {num_steps} 步的 |被测均值 - 参考均值|，除以{_LEVEL.zh}；"
-        f"95 % 区间：配对差值的移动块自助法，块长 {length} 步；"
-        "若按有效步数的 t 区间更宽则取后者",
+        f"最后 {num_steps} 步的 |被测均值 − 参考均值|，再除以{_LEVEL.zh}；"
+        f"95% 区间：对配对差值做移动块自助法，块长 {length} 步；"
+        "若按有效步数得到的 t 区间更宽，则取后者",
     )

@@ -32,7 +32,7 @@ def collapse_findings(collapses: Iterable[Collapse], first_step: int) -> Iterato
 
 
 def _title(collapse: Collapse) -> Text:
-    name, step = collapse.metric.name, collapse.onset.step
+    name, since = collapse.metric.name, collapse.onset.words
     ours, theirs = collapse.candidate, collapse.reference
     if collapse.side is Side.REFERENCE:
         ours, theirs = theirs, ours
@@ -40,9 +40,9 @@ def _title(collapse: Collapse) -> Text:
     other = f"{theirs.before:.4g} → {theirs.after:.4g}"
     side, other_side = _SIDE[collapse.side], _OTHER[collapse.side]
     return Text(
-        f"{name} of the {side.en} collapses from about step {step} on ({fell}), that of the "
-        f"{other_side.en} does not ({other})",
-        f"{name}：{side.zh}约从第 {step} 步起崩塌（{fell}），{other_side.zh}没有（{other}）",
+        f"{name} of the {side.en} collapses {since.en} ({fell}), that of the {other_side.en} does "
+        f"not ({other})",
+        f"{name}：{side.zh}{since.zh}崩塌（{fell}），{other_side.zh}没有（{other}）",
     )
 
 
@@ -51,11 +51,11 @@ def _why(collapse: Collapse) -> Text:
     num = collapse.num_last
     return Text(
         f"It lost {share:.0%} of the level it had just before and stays there over the last {num} "
-        "steps. The whole run is judged, not only the steps acceptance asks for. A curve of this "
-        "recipe does not do that by chance: the other run goes on.",
-        f"它失去了此前水平的 {share:.0%}，并在最后 {num} 步维持如此。"
-        "此项判定覆盖整个运行，不限于验收要求的步数。"
-        "同一配方的曲线不会偶然如此：另一次运行仍然正常。",
+        "steps. The whole run is judged here, not only the steps acceptance looks at. Chance does "
+        "not do that: the other run of the recipe goes on.",
+        f"与此前水平相比下跌了 {share:.0%}，最后 {num} 步一直如此。"
+        "此项判定覆盖整个运行，不限于验收所看的步数。"
+        "同一配方的另一次运行没有下跌，因此并非偶然。",
     )
 
 
@@ -68,13 +68,13 @@ _FIX_LENGTH = Text(
     "Read the responses of the steps around it: nothing, one token over and over, or an answer cut "
     "short. Compare eos and pad ids of both tokenizers, stop words and the engine's weights after "
     "the weight sync.",
-    "阅读该步前后的回复：为空、同一 token 反复出现，还是答案被截短。"
+    "查看该步前后的回复：是空的、反复输出同一个 token，还是答案被截断。"
     "比较两侧分词器的 eos 与 pad id、停止词，以及权重同步之后推理引擎中的权重。",
 )
 _FIX_REWARD = Text(
     "Look at what moves before it: response length, entropy, KL, gradient norm. Read the responses "
     "of the steps around it. Then resume both runs from the last checkpoint before it: if only one "
     "falls again, the difference acts in every step.",
-    "先看在它之前变化的量：回复长度、熵、KL、梯度范数，并阅读该步前后的回复。"
-    "再让两侧都从此前最后一个检查点续训：若只有一侧再次下跌，则差异在每一步都起作用。",
+    "先看哪些量在它之前就已变化：回复长度、熵、KL、梯度范数；并查看该步前后的回复。"
+    "再让两侧都从下跌前最后一个检查点续训：若仍只有一侧下跌，则差异在每一步都起作用。",
 )

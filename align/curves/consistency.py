@@ -83,7 +83,7 @@ def _finding(
     sick = metric.name == MEAN and low < HEALTHY.value and high > PROBLEM.value
     times = f"{float(ratio.min()):.3g}"
     digits = ".3g" if _READ[metric.name].perfect == 0 else ".8g"
-    worse_zh = "被测侧" if worse == "candidate" else "参考侧"
+    worse_zh = "被测" if worse == "candidate" else "参考"
     return Finding(
         id=f"curves.{dotted(metric.name)}.magnitude",
         rung=Rung.CURVES,
@@ -92,8 +92,8 @@ def _finding(
             f"{metric.name}: trainer and rollout engine of the {worse} disagree at least "
             f"{times} times more, at every step from {step} on ({reference:{digits}} in "
             f"the reference, {candidate:{digits}} in the candidate)",
-            f"{metric.name}：从第 {step} 步起的每一步，{worse_zh}训练与推理之间的差异都更大"
-            f"（至少 {times} 倍；参考侧 {reference:{digits}}，被测侧 {candidate:{digits}}）",
+            f"{metric.name}：从第 {step} 步起，{worse_zh}的训练与推理之间的差异每一步都更大"
+            f"（至少 {times} 倍；参考 {reference:{digits}}，被测 {candidate:{digits}}）",
         ),
         reference=reference,
         candidate=candidate,
@@ -103,9 +103,9 @@ def _finding(
             "computes for the same tokens. A tenfold difference at every step is not noise: "
             "another dtype or kernel on one side, or weights that were not synchronised. Below "
             "0.005 is normal, above 0.01 a problem.",
-            "它比较同一批 token 在推理引擎采样时的概率与训练侧计算的概率。"
+            "该指标比较同一批 token 的两个概率：推理引擎采样时的概率与训练侧重新计算的概率。"
             "每一步都相差十倍并非噪声：可能是某一侧的数据类型或算子不同，或权重没有同步。"
-            "低于 0.005 属正常，高于 0.01 即有问题。",
+            "低于 0.005 属正常，高于 0.01 则有问题。",
         ),
         fix=Text(
             "Compare rollout dtype, quantisation, attention backend and weight conversion of both "

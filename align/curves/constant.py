@@ -55,12 +55,12 @@ def _finding(pairing: Pairing, metric: PairedMetric, stuck: str, num: int) -> Fi
     capped = (
         Text(
             f" {_LIMIT} is 1 there: every response is cut off at the length limit.",
-            f"此时 {_LIMIT} 为 1：所有回复都被长度上限截断。",
+            f"此时该侧的 {_LIMIT} 为 1：所有回复都因达到长度上限而被截断。",
         )
         if at_limit
         else Text("", "")
     )
-    zh = "参考侧" if stuck == "reference" else "被测侧"
+    zh = "参考" if stuck == "reference" else "被测"
     return Finding(
         id=f"curves.{dotted(metric.name)}.constant",
         rung=Rung.CURVES,
@@ -80,7 +80,7 @@ def _finding(pairing: Pairing, metric: PairedMetric, stuck: str, num: int) -> Fi
         fix=Text(
             f"Read the responses of step {step}: empty, repeated or cut-off text is the usual "
             "reason; else the metric is not computed on that side.",
-            f"查看第 {step} 步的回复文本：常见原因是空回复、重复或被截断；"
+            f"查看第 {step} 步的回复文本：常见原因是回复为空、重复或被截断；"
             "否则就是该侧没有计算此指标。",
         ),
         symptom=None

@@ -29,6 +29,11 @@ MIN_STEPS = Threshold(
 _TESTED = frozenset({MetricKind.POSITIVE, MetricKind.LEVEL, MetricKind.SIGNED, MetricKind.BOUNDED})
 
 
+def is_testable(metric: PairedMetric) -> bool:
+    """Tell whether a shift can be tested: a mean, at steps enough with numbers on both sides."""
+    return metric.meaning.kind in _TESTED and int(metric.finite.sum()) >= MIN_STEPS.value
+
+
 def testable(metrics: Iterable[PairedMetric]) -> Iterator[PairedMetric]:
     """Yield the metrics a shift can be tested in, each recorded series once.
 
@@ -39,7 +44,7 @@ def testable(metrics: Iterable[PairedMetric]) -> Iterator[PairedMetric]:
     for metric in sorted(metrics, key=lambda metric: prominence(metric.name)):
         finite = metric.finite_only()
         key = finite.reference.tobytes(), finite.candidate.tobytes()
-        if metric.meaning.kind in _TESTED and len(finite) >= MIN_STEPS.value and key not in seen:
+        if is_testable(finite) and key not in seen:
             seen.add(key)
             yield finite
 

@@ -39,7 +39,7 @@ def _finding(pairing: Pairing, metric: PairedMetric, at: int, num_differing: int
         title=Text(
             f"{metric.name} differs from step {step} on: {reference:.6g} in the reference, "
             f"{candidate:.6g} in the candidate ({num_differing} of {len(metric)} steps)",
-            f"{metric.name} 从第 {step} 步起不同：参考侧 {reference:.6g}，被测侧 {candidate:.6g}"
+            f"{metric.name} 从第 {step} 步起不同：参考为 {reference:.6g}，被测为 {candidate:.6g}"
             f"（{len(metric)} 步中有 {num_differing} 步）",
         ),
         reference=reference,
@@ -85,20 +85,20 @@ _WHY = Text(
 _ONE_STEP = Text(
     "It is the same schedule one step apart: the scheduler steps before the value is logged (or "
     "used) on one side and after it on the other.",
-    "两侧是同一条曲线错开一步：一侧在记录（或使用）之前更新调度器，另一侧在其之后。",
+    "两侧是同一条曲线，只错开一步：一侧先更新调度器再记录（或使用）该值，另一侧相反。",
 )
 _LIMIT = Text(
     "The prompt lengths themselves are equal, so the length limit it counts against differs, or "
     "its definition.",
-    "prompt 长度本身一致，因此不同的是其所依据的长度上限或统计定义。",
+    "prompt 长度本身一致，因此不同的是所依据的长度上限，或该比例的定义。",
 )
 _CONTROLLER = Text(
     "An adaptive controller follows the sampled KL, so this may be a consequence.",
-    "自适应控制器会跟随采样得到的 KL，因此这可能只是结果。",
+    "自适应控制器会跟随采样得到的 KL，因此这可能只是其他差异的结果。",
 )
 _FIX_SCHEDULE = Text(
     "Compare the optimizer section of both configurations: lr, warm-up, decay and total steps.",
-    "比较两侧优化器相关配置：学习率、预热、衰减与总步数。",
+    "比较两侧的优化器配置：学习率、预热、衰减与总步数。",
 )
 _FIX_DATA = Text(
     "Compare the data: files, shuffle, seed, filtering of long prompts, chat template.",

@@ -108,7 +108,7 @@ def _finding(pairing: Pairing, reward: PairedMetric, sigmas: float, source: Text
         title=Text(
             f"The reward differs from the first step on: {reference:.4g} in the reference, "
             f"{candidate:.4g} in the candidate at step {step}",
-            f"奖励从第一步起就不同：第 {step} 步参考侧为 {reference:.4g}，被测侧为 {candidate:.4g}",
+            f"奖励从第一步起就不同：第 {step} 步参考为 {reference:.4g}，被测为 {candidate:.4g}",
         ),
         reference=reference,
         candidate=candidate,
@@ -118,7 +118,7 @@ def _finding(pairing: Pairing, reward: PairedMetric, sigmas: float, source: Text
             "Nothing has been learnt yet at the first step, so only what comes before the first "
             "update can differ: prompts, generation, model weights, reward.",
             f"差值为单步标准差的 {abs(sigmas):.3g} 倍（{source.zh}）。"
-            "第一步尚未学到任何东西，因此只可能是首次更新之前的环节不同：prompt、生成、模型权重或奖励。",
+            "第一步时模型尚未更新，因此只可能是更新之前的环节不同：prompt、生成、模型权重或奖励。",
         ),
         fix=Text(
             "Dump the rollouts of the first step on both sides and compare prompts, responses and "
@@ -129,8 +129,8 @@ def _finding(pairing: Pairing, reward: PairedMetric, sigmas: float, source: Text
     )
 
 
-_FROM_STEPS = Text("from how the difference varies from step to step", "由差值逐步的变化估计")
+_FROM_STEPS = Text("from how the difference varies from step to step", "由差值在各步之间的变化估计")
 _FROM_BATCH = Text(
     "at most, from the number of responses and the extreme rewards",
-    "由回复数与极端奖励给出的上界",
+    "由回复数与最大、最小奖励得到的上界",
 )

@@ -74,6 +74,7 @@ def _finding(
 ) -> Finding:
     first, both = events[0], severity is Severity.INFO
     order = ", ".join(f"{e.series.name} ({e.step})" for e in events[:_MAX_NAMED])
+    order_zh = "、".join(f"{e.series.name}（{e.step}）" for e in events[:_MAX_NAMED])
     more = "" if len(events) <= _MAX_NAMED else f" + {len(events) - _MAX_NAMED}"
     where = Text("both runs", "两侧") if both else _SIDE[side]
     metric = pairing.get(first.series.name)
@@ -88,8 +89,7 @@ def _finding(
         title=Text(
             f"{first.series.name} is the first metric to become {first.value} in {where.en}, at "
             f"step {first.step}",
-            f"{where.zh}最先出现 {first.value} 的指标是 {first.series.name}，"
-            f"位于第 {first.step} 步",
+            f"{where.zh}最先变为 {first.value} 的指标是 {first.series.name}（第 {first.step} 步）",
         ),
         reference=values[0],
         candidate=values[1],
@@ -101,21 +101,21 @@ def _finding(
             f"In order of first step: {order}{more}. What is not a number is never compared with "
             "a number."
             + (" Both runs do this alike: the data of that step is suspect." if both else ""),
-            f"按首次出现的步排序：{order}{more}。非数值不会与数值比较。"
-            + ("两侧表现一致：该步的数据值得怀疑。" if both else ""),
+            f"按首次出现的步排序：{order_zh}{more}。非数值从不与数值比较。"
+            + ("两侧表现相同：应当怀疑该步的数据。" if both else ""),
         ),
         fix=Text(
             f"Look at the inputs of step {first.step} (prompts, response lengths), and resume "
             "from the checkpoint before it: the same step again means the data, another step "
             "means numerics.",
-            f"检查第 {first.step} 步的输入（prompt、回复长度），并从其之前的检查点续训："
-            "若在同一步重现则与数据有关，若换到别的步则与数值有关。",
+            f"检查第 {first.step} 步的输入（prompt、回复长度），并从该步之前的检查点续训："
+            "若在同一步重现，则与数据有关；若出现在别的步，则与数值计算有关。",
         ),
         symptom=metric.symptom(first.step, pairing.first_step, noise_sized=False),
     )
 
 
 _SIDE = {
-    Side.REFERENCE: Text("the reference", "参考侧"),
-    Side.CANDIDATE: Text("the candidate", "被测侧"),
+    Side.REFERENCE: Text("the reference", "参考"),
+    Side.CANDIDATE: Text("the candidate", "被测"),
 }

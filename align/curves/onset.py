@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from align.core.text import Text
 from align.core.threshold import Threshold
 from align.curves.change import change_point
 from align.curves.noise import error_of_average, scatter
@@ -29,6 +30,13 @@ class Onset:
 
     step: int
     uncertainty: int
+
+    @property
+    def words(self) -> Text:
+        """Say from which step on."""
+        if self.uncertainty:
+            return Text(f"from about step {self.step} on", f"约从第 {self.step} 步起")
+        return Text(f"from step {self.step} on", f"从第 {self.step} 步起")
 
 
 def onset_of(metric: PairedMetric, sign: float, earlier: float = 0.0) -> Onset:

@@ -201,7 +201,7 @@ _ASSUMED = Text(
     "one run counts its training steps from 0, the other from 1; the first training steps are "
     "taken as the same step (no prompt lengths are recorded to confirm it)",
     "一次运行的训练步从 0 开始计数，另一次从 1 开始；此处把两侧的第一个训练步视为同一步"
-    "（没有记录 prompt 长度，无法核实）",
+    "（两侧没有都记录 prompt 长度，无法核实）",
 )
 _CONFIRMED = Text(
     "one run counts its training steps from 0, the other from 1; prompt lengths agree once the "

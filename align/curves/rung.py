@@ -11,7 +11,7 @@ from align.core.metric import MetricLog
 from align.core.rung import Missing, Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.curves.accept import Acceptance, Outcome, accept
-from align.curves.accept_findings import acceptance_findings, coverage, criterion_name
+from align.curves.accept_findings import acceptance_findings, coverage, criterion_name, outcome_name
 from align.curves.amplitude import find_amplitudes
 from align.curves.collapse import find_collapses
 from align.curves.collapse_findings import collapse_findings
@@ -118,7 +118,7 @@ def _numbering_finding(pairing: Pairing) -> list[Finding]:
             severity=Severity.INFO,
             title=Text(
                 f"Step numbers of the candidate are read as {shift.by:+d}: {shift.why.en}",
-                f"被测侧步号按 {shift.by:+d} 对齐：{shift.why.zh}",
+                f"被测的步号按 {shift.by:+d} 对齐：{shift.why.zh}",
             ),
             reference=pairing.first_step,
             candidate=pairing.first_step - shift.by,
@@ -179,8 +179,8 @@ def _counts(pairing: Pairing, findings: Sequence[Finding]) -> Text:
     return Text(
         f"{common} metrics of training compared over {steps} common steps: {error} errors, "
         f"{warning} warnings, {info} notes.",
-        f"在 {steps} 个公共步上比较了 {common} 个训练指标：{error} 个错误，{warning} 个警告，"
-        f"{info} 条说明。",
+        f"在两侧共有的 {steps} 步上比较了 {common} 个训练指标：{error} 个错误，{warning} 个警告，"
+        f"{info} 条提示。",
     )
 
 
@@ -195,20 +195,17 @@ def _acceptance_sentence(acceptance: Acceptance | None) -> Text:
     covered = coverage(acceptance)
     names = [criterion_name(c) for c in acceptance.criteria]
     sizes = [f"{c.error:.1%}" for c in acceptance.criteria]
-    outcomes = [c.outcome for c in acceptance.criteria]
-    en = [f"{n.en} {s} ({o.value})" for n, s, o in zip(names, sizes, outcomes, strict=True)]
-    zh = [f"{n.zh} {s}（{_ZH[o]}）" for n, s, o in zip(names, sizes, outcomes, strict=True)]
+    outcomes = [outcome_name(c.outcome) for c in acceptance.criteria]
+    en = [f"{n.en} {s} ({o.en})" for n, s, o in zip(names, sizes, outcomes, strict=True)]
+    zh = [f"{n.zh} {s}（{o.zh}）" for n, s, o in zip(names, sizes, outcomes, strict=True)]
     return Text(
         f"Acceptance, {covered.en}: {', '.join(en)}.", f"验收（{covered.zh}）：{'，'.join(zh)}。"
     )
 
 
-_ZH = {Outcome.PASS: "通过", Outcome.FAIL: "不通过", Outcome.UNDECIDED: "未定"}
-
-
 _SHORT = Text(
     "Too short to judge the shape of the curves; only what is exact was judged.",
-    "步数太少，无法判断曲线走势；只判断了确定性的量。",
+    "步数太少，无法判断曲线走势；只判断了不受采样影响的量。",
 )
 _EQUAL_BUT_SHORT = Text(
     "Every value is equal, over too few steps to judge the shape of the curves.",
@@ -229,15 +226,15 @@ def _missing(reference: MetricLog, candidate: MetricLog) -> RungResult:
     errors = [log.last_error for log in logs.values() if log.step_range is None and log.last_error]
     quotes = "; ".join(f"{e.source}:{e.line}: {e.text}" for e in errors)
     side = "both" if len(lacking) == 2 else lacking[0]
-    names = {"both": "两侧", "reference": "参考侧", "candidate": "被测侧"}
+    names = {"both": "两侧", "reference": "参考", "candidate": "被测"}
     return RungResult(
         name=Rung.CURVES,
         status=RungStatus.MISSING,
         summary=Text(
             f"No training step recorded by {side if side != 'both' else 'either run'}."
             + (f" The last error in its log: {quotes}" if quotes else ""),
-            f"{names[side]}没有任何训练步的记录。"
-            + (f"日志中最后的错误：{quotes}" if quotes else ""),
+            f"{names[side]}没有记录任何训练步。"
+            + (f"其日志中最后的错误：{quotes}" if quotes else ""),
         ),
         missing=(Missing(Text("metrics over steps", "逐步指标"), side, _HOW_TO_RECORD),),
     )
@@ -254,7 +251,7 @@ def _no_common_step(reference: MetricLog, candidate: MetricLog, pairing: Pairing
         summary=Text(
             f"No metric at a common step: the reference has steps {ranges[0]}, the candidate "
             f"{ranges[1]}; {len(pairing.no_common_step)} metrics have the same name.",
-            f"没有任何指标处于相同的步：参考侧为 {ranges[0]} 步，被测侧为 {ranges[1]} 步；"
+            f"没有任何指标记录在相同的步上：参考的步为 {ranges[0]}，被测的步为 {ranges[1]}；"
             f"同名指标有 {len(pairing.no_common_step)} 个。",
         ),
         missing=(

@@ -63,8 +63,9 @@ def amplitude_findings(amplitudes: Iterable[Amplitude]) -> Iterator[Finding]:
                 f"95 % interval of the ratio: {amplitude.low:.3g} to {amplitude.high:.3g}. "
                 f"{_chance(amplitude.p).en} A factor in front of the loss shows like this, and so "
                 "does another split into micro-batches.",
-                f"比值的 95 % 区间为 {amplitude.low:.3g} 至 {amplitude.high:.3g}。"
-                f"{_chance(amplitude.p).zh}损失前多出的系数会如此表现，micro-batch 划分不同也会。",
+                f"比值的 95% 区间为 {amplitude.low:.3g} 至 {amplitude.high:.3g}。"
+                f"{_chance(amplitude.p).zh}"
+                "损失前多出一个系数时会这样，micro-batch 划分不同时也会。",
             ),
             fix=Text(
                 "Compare loss aggregation, advantage normalisation and micro-batch sizes.",
@@ -79,22 +80,21 @@ def dotted(metric: str) -> str:
 
 
 def _ratio_title(shift: Shift) -> Text:
-    name, ratio = shift.metric.name, shift.ratio
+    name, ratio, since = shift.metric.name, shift.ratio, shift.onset.words
     return Text(
-        f"{name} of the candidate is {ratio:.3g} times that of the reference, from about step "
-        f"{shift.onset.step} on",
-        f"{name}：约从第 {shift.onset.step} 步起，被测约为参考的 {ratio:.3g} 倍",
+        f"{name} of the candidate is {ratio:.3g} times that of the reference, {since.en}",
+        f"{name}：{since.zh}，被测约为参考的 {ratio:.3g} 倍",
     )
 
 
 def _shift_title(shift: Shift) -> Text:
     name, higher = shift.metric.name, shift.candidate > shift.reference
     size = f"{abs(shift.relative):.1%}" if shift.relative == shift.relative else "?"
-    values = f"{shift.reference:.4g} → {shift.candidate:.4g}"
+    values, since = f"{shift.reference:.4g} → {shift.candidate:.4g}", shift.onset.words
     return Text(
         f"{name} of the candidate is {'higher' if higher else 'lower'} by {size} over the last "
-        f"{shift.num_last} steps ({values}), from about step {shift.onset.step} on",
-        f"{name}：约从第 {shift.onset.step} 步起，被测{'偏高' if higher else '偏低'}；"
+        f"{shift.num_last} steps ({values}), {since.en}",
+        f"{name}：{since.zh}，被测{'偏高' if higher else '偏低'}；"
         f"最后 {shift.num_last} 步相差 {size}（{values}）",
     )
 
@@ -106,29 +106,30 @@ def _why(shift: Shift) -> Text:
         interval = Text(
             f"From there on the ratio is {shift.ratio:.3g} (95 % interval {low} to {high}), "
             f"{'the same' if shift.constant_ratio else 'not the same'} in both halves.",
-            f"此后的比值为 {shift.ratio:.3g}（95 % 区间 {low} 至 {high}），"
-            f"前后两半{'一致' if shift.constant_ratio else '不一致'}。",
+            f"此后的比值为 {shift.ratio:.3g}（95% 区间 {low} 至 {high}），"
+            f"前后两段{'一致' if shift.constant_ratio else '不一致'}。",
         )
         hint = _scaling_hint(shift)
         return Text(f"{interval.en} {chance.en}{hint.en}", f"{interval.zh}{chance.zh}{hint.zh}")
     return Text(
         f"{chance.en} Two correct runs whose rounding or sampling differs drift apart like this "
         "too; a repeat of the reference would tell.",
-        f"{chance.zh}两次正确的运行若舍入或采样不同也会这样逐渐分开；重复一次参考运行即可判断。",
+        f"{chance.zh}两次正确的运行若舍入或采样不同，也会这样逐渐分开；重复一次参考运行即可判断。",
     )
 
 
 def _chance(p: float) -> Text:
+    shown = f"p = {p:.1g}" if p > 1e-16 else "p < 1e-16"
     return Text(
-        f"Chance alone gives such a mean with p = {p:.1g}, allowing for autocorrelation and for "
+        f"Chance alone gives such a mean with {shown}, allowing for autocorrelation and for "
         "all metrics tested.",
-        f"考虑自相关与同时检验的全部指标后，偶然出现这种均值的概率为 p = {p:.1g}。",
+        f"计入自相关与同时检验的全部指标后，偶然出现这种均值的概率 {shown}。",
     )
 
 
 _EVERY_STEP = Text(
     "At 95 of 100 steps it is a factor of 1.4 away from 1 or more.",
-    "在 95 % 以上的步上，比值偏离 1 达 1.4 倍以上。",
+    "在 95% 以上的步上，比值与 1 相差 1.4 倍以上。",
 )
 
 
@@ -148,8 +149,8 @@ def _scaling_hint(shift: Shift) -> Text:
         f" A constant factor of {k} is what a value summed instead of averaged over {whole} ranks "
         "or micro-batches looks like, or a loss normalised differently: compare parallel sizes "
         "and loss aggregation. This is a hypothesis, not a finding.",
-        f"恒定为 {k} 倍，常见于在 {whole} 个 rank 或 micro-batch 上求和而非求平均，"
-        "或损失归一化方式不同：请比较并行规模与损失聚合方式。这只是假设，并非结论。",
+        f"比值恒为 {k}，常见于对 {whole} 个 rank 或 micro-batch 求和而不是求平均，"
+        "或损失的归一化方式不同：请比较并行规模与损失聚合方式。这只是假设，不是发现。",
     )
 
 

@@ -62,7 +62,8 @@ def spike_findings(pairing: Pairing) -> Iterator[Finding]:
 
 def _finding(metric: PairedMetric, side: str, spikes: BoolArray) -> Finding:
     steps = metric.steps[spikes]
-    zh = "参考侧" if side == "reference" else "被测侧"
+    zh = "参考" if side == "reference" else "被测"
+    shown_zh = "、".join(map(str, steps[:5])) + (" 等" if len(steps) > 5 else "")
     shown = ", ".join(map(str, steps[:5])) + (", …" if len(steps) > 5 else "")
     return Finding(
         id=f"curves.{dotted(metric.name)}.spikes",
@@ -71,7 +72,8 @@ def _finding(metric: PairedMetric, side: str, spikes: BoolArray) -> Finding:
         title=Text(
             f"{metric.name} spikes at {len(steps)} of {len(metric)} steps of the {side} only "
             f"(step {shown})",
-            f"{metric.name}：仅{zh}出现尖峰，{len(metric)} 步中有 {len(steps)} 步（第 {shown} 步）",
+            f"{metric.name}：只有{zh}出现尖峰，"
+            f"{len(metric)} 步中有 {len(steps)} 步（第 {shown_zh} 步）",
         ),
         reference=float(metric.reference[spikes][0]),
         candidate=float(metric.candidate[spikes][0]),
@@ -79,8 +81,8 @@ def _finding(metric: PairedMetric, side: str, spikes: BoolArray) -> Finding:
         why=Text(
             "A spike is a step more than 10 robust standard deviations from the median of the 9 "
             "steps around it, and 3 times as far as any step of the other run. A few are ordinary.",
-            "尖峰指偏离前后 9 步中位数超过 10 倍稳健标准差的步。"
-            "且比另一侧最远的步还远 3 倍。个别尖峰属正常。",
+            "若某一步偏离前后 9 步的中位数超过 10 倍稳健标准差，"
+            "并达到另一侧最大偏离的 3 倍以上，则称为尖峰。少数几个尖峰属正常。",
         ),
         fix=Text(
             "Look at the prompts and response lengths of these steps.",

@@ -6,18 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from align.core.figure import Column, Curve, CurvePair, Table
-from align.core.finding import Finding, Scalar
+from align.core.figure import Cell, Column, Curve, CurvePair, Table
+from align.core.finding import Finding, Severity
 from align.core.metric import MetricSeries
 from align.core.text import Text
 from align.curves.accept import Acceptance
-from align.curves.accept_findings import coverage, criterion_name
+from align.curves.accept_findings import coverage, criterion_name, outcome_name
+from align.curves.diverge import is_testable
 from align.curves.noise import FAMILY_ALPHA
 from align.curves.pair import FloatArray, PairedMetric, Pairing
 from align.curves.prominence import prominence
 from align.curves.shift import Shift, relative_to
 from align.curves.shift_findings import dotted
 from align.curves.smooth import smooth, window_for
+from align.frameworks.vocabulary import MetricKind
 
 NUM_FIGURES = 12
 
@@ -35,11 +37,11 @@ def metrics_table(pairing: Pairing, findings: Sequence[Finding]) -> Table:
         columns=(
             Column("metric", Text("metric", "指标")),
             Column("rung", Text("rung", "环节")),
-            Column("steps", Text("common steps", "公共步数"), numeric=True),
-            Column("first_diff", Text("first differing step", "首个不同的步"), numeric=True),
-            Column("reference", Text("reference, last half", "参考侧后半均值"), numeric=True),
-            Column("candidate", Text("candidate, last half", "被测侧后半均值"), numeric=True),
-            Column("relative", Text("relative difference", "相对差"), numeric=True),
+            Column("steps", Text("common steps", "共有步数"), numeric=True),
+            Column("first_diff", Text("first differing step", "最早不同的步"), numeric=True),
+            Column("reference", Text("reference, last half", "参考后半程均值"), numeric=True),
+            Column("candidate", Text("candidate, last half", "被测后半程均值"), numeric=True),
+            Column("relative", Text("relative difference", "相对差异"), numeric=True),
             Column("verdict", Text("verdict", "结论")),
         ),
         rows=tuple(rows),
@@ -49,9 +51,9 @@ def metrics_table(pairing: Pairing, findings: Sequence[Finding]) -> Table:
 def one_sided_table(pairing: Pairing) -> Table | None:
     """List metrics only one run recorded, and those without a common step."""
     rows = [
-        *(_series_row(series, "reference") for series in pairing.reference_only),
-        *(_series_row(series, "candidate") for series in pairing.candidate_only),
-        *((name, "both, at different steps", "", None, None) for name in pairing.no_common_step),
+        *(_series_row(series, _REFERENCE) for series in pairing.reference_only),
+        *(_series_row(series, _CANDIDATE) for series in pairing.candidate_only),
+        *((name, _DIFFERENT_STEPS, "", None, None) for name in pairing.no_common_step),
     ]
     if not rows:
         return None
@@ -60,7 +62,7 @@ def one_sided_table(pairing: Pairing) -> Table | None:
         title=Text("Metrics that cannot be paired", "无法配对的指标"),
         columns=(
             Column("metric", Text("metric", "指标")),
-            Column("side", Text("recorded by", "记录方")),
+            Column("side", Text("recorded by", "由谁记录")),
             Column("spelling", Text("spelled", "原始拼写")),
             Column("first", Text("first step", "首步"), numeric=True),
             Column("last", Text("last step", "末步"), numeric=True),
@@ -80,11 +82,11 @@ def acceptance_table(acceptance: Acceptance) -> Table:
         ),
         columns=(
             Column("criterion", Text("criterion", "判据")),
-            Column("reference", Text("reference", "参考侧"), numeric=True),
-            Column("candidate", Text("candidate", "被测侧"), numeric=True),
+            Column("reference", Text("reference", "参考"), numeric=True),
+            Column("candidate", Text("candidate", "被测"), numeric=True),
             Column("error", Text("error", "误差"), numeric=True),
-            Column("low", Text("95 % low", "95 % 下界"), numeric=True),
-            Column("high", Text("95 % high", "95 % 上界"), numeric=True),
+            Column("low", Text("95 % low", "95% 下界"), numeric=True),
+            Column("high", Text("95 % high", "95% 上界"), numeric=True),
             Column("limit", Text("limit", "限值"), numeric=True),
             Column("scale", Text("denominator", "分母"), numeric=True),
             Column("outcome", Text("outcome", "结论")),
@@ -92,10 +94,10 @@ def acceptance_table(acceptance: Acceptance) -> Table:
         ),
         rows=tuple(
             (
-                criterion_name(c).en,
+                criterion_name(c),
                 *(c.reference, c.candidate, c.error, c.low, c.high, c.limit.value, c.scale),
-                c.outcome.value,
-                c.formula.en,
+                outcome_name(c.outcome),
+                c.formula,
             )
             for c in acceptance.criteria
         ),
@@ -133,7 +135,7 @@ def _severity_rank(finding: Finding | None) -> int:
     return 9 if finding is None else finding.severity.rank
 
 
-def _metric_row(metric: PairedMetric, finding: Finding | None) -> tuple[Scalar, ...]:
+def _metric_row(metric: PairedMetric, finding: Finding | None) -> tuple[Cell, ...]:
     differs, finite = metric.differs(), metric.finite_only()
     half = len(finite) // 2
     means = [
@@ -143,7 +145,7 @@ def _metric_row(metric: PairedMetric, finding: Finding | None) -> tuple[Scalar, 
     scale = relative_to(means[0], finite.reference) if len(finite) else 0.0
     return (
         metric.name,
-        metric.meaning.rung.value if metric.meaning.numeric else metric.meaning.kind.value,
+        _UNJUDGED.get(metric.meaning.kind, metric.meaning.rung.value),
         len(metric),
         int(metric.steps[int(np.argmax(differs))]) if differs.any() else None,
         *means,
@@ -152,27 +154,43 @@ def _metric_row(metric: PairedMetric, finding: Finding | None) -> tuple[Scalar, 
     )
 
 
-def _verdict(metric: PairedMetric, finding: Finding | None, differs: bool) -> str:
+def _verdict(metric: PairedMetric, finding: Finding | None, differs: bool) -> Text:
     if finding is not None:
-        return f"{finding.severity.value}: {finding.id}"
+        severity = _SEVERITY[finding.severity]
+        return Text(f"{severity.en}: {finding.id}", f"{severity.zh}：{finding.id}")
     if not differs:
         constant = len(metric) > 1 and np.ptp(metric.reference) == 0
-        return "equal, constant" if constant else "equal"
-    return "within noise" if metric.meaning.numeric else "not judged"
+        return _EQUAL_CONSTANT if constant else _EQUAL
+    return _WITHIN_NOISE if is_testable(metric) else _NOT_JUDGED
 
 
-def _series_row(series: MetricSeries, side: str) -> tuple[Scalar, ...]:
+_REFERENCE, _CANDIDATE = Text("reference", "参考"), Text("candidate", "被测")
+_DIFFERENT_STEPS = Text("both, at different steps", "双方都有，但步不同")
+_EQUAL, _EQUAL_CONSTANT = Text("equal", "相等"), Text("equal, constant", "相等，恒定不变")
+_WITHIN_NOISE, _NOT_JUDGED = Text("within noise", "在噪声范围内"), Text("not judged", "不作判断")
+_SEVERITY = {
+    Severity.ERROR: Text("error", "错误"),
+    Severity.WARNING: Text("warning", "警告"),
+    Severity.INFO: Text("info", "提示"),
+}
+_UNJUDGED = {
+    MetricKind.PERFORMANCE: Text("performance", "性能"),
+    MetricKind.BOOKKEEPING: Text("bookkeeping", "进度"),
+    MetricKind.COUNTER: Text("counter", "累计量"),
+}
+
+
+def _series_row(series: MetricSeries, side: Text) -> tuple[Cell, ...]:
     return series.name, side, series.spelling, int(series.steps[0]), int(series.steps[-1])
 
 
 def _curve_pair(metric: PairedMetric, finding: Finding | None, shift: Shift | None) -> CurvePair:
     window = window_for(len(metric))
     if shift is not None:
-        means = f"{shift.reference:.4g} → {shift.candidate:.4g}"
+        means, since = f"{shift.reference:.4g} → {shift.candidate:.4g}", shift.onset.words
         note = Text(
-            f"apart from about step {shift.onset.step} on; mean of the last {shift.num_last} steps "
-            f"{means}",
-            f"约从第 {shift.onset.step} 步起分开；最后 {shift.num_last} 步的均值 {means}",
+            f"apart {since.en}; mean of the last {shift.num_last} steps {means}",
+            f"{since.zh}分开；最后 {shift.num_last} 步的均值 {means}",
         )
     elif finding is not None:
         note = finding.title

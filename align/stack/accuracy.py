@@ -52,7 +52,7 @@ def markdown(outcomes: Sequence[Outcome], *, date: str, commit: str) -> str:
         "| rung | fault | must be named | was named | |",
         "|---|---|---|---|---|",
         *(
-            f"| {o.rung} | {o.name} | `{o.expected}` | {_reported(o)} | {_mark(o)} |"
+            f"| {o.rung} | {o.name} | {o.expected} | {_reported(o)} | {_mark(o)} |"
             for o in outcomes
             if o.is_fault
         ),
@@ -92,7 +92,7 @@ def write_section(path: Path, text: str) -> None:
 def _reported(outcome: Outcome) -> str:
     if outcome.problem or not outcome.reported:
         return outcome.problem or f"nothing ({outcome.status})"
-    return f"`{outcome.reported}` ({outcome.status}{'' if outcome.blamed else ', cause unknown'})"
+    return f"{outcome.reported} ({outcome.status}{'' if outcome.blamed else ', cause unknown'})"
 
 
 def _mark(outcome: Outcome) -> str:

@@ -82,6 +82,17 @@ def with_bfloat16_all_reduce(pipeline: Pipeline) -> Pipeline:
     return computing_in(pipeline, "float32_bfloat16_all_reduce")
 
 
+def engine_in_split_k(pipeline: Pipeline) -> Pipeline:
+    """Have the rollout engine alone sum matrix products in another order."""
+
+    def build_rollout_model(config: StackConfig, tokenizer: Tokenizer) -> Model:
+        model = pipeline.build_rollout_model(config, tokenizer)
+        pipeline.apply_numerics("float32_split_k", model)
+        return model
+
+    return replace(pipeline, build_rollout_model=build_rollout_model)
+
+
 def killed_in_step(pipeline: Pipeline, last: int) -> Pipeline:
     """Stop the run while it generates for a step."""
 
@@ -113,6 +124,12 @@ PAIRS = (
         "bfloat16_all_reduce",
         "the all-reduce of row-parallel layers in bfloat16",
         change=with_bfloat16_all_reduce,
+    ),
+    CleanPair(
+        "engine_rounding",
+        "a rollout engine that sums in another order than the trainer, in bfloat16",
+        change=engine_in_split_k,
+        setting=(f"{_PROFILE}=bfloat16",),
     ),
     CleanPair("sampling_seed", "seed of the rollout engine", (f"{_ROLLOUT}.seed=7",)),
     CleanPair(
@@ -149,7 +166,7 @@ PAIRS = (
         "resumed",
         "a run that was killed and resumed",
         setting=("trainer.save_freq=4",),
-        killed_at=11,
+        killed_at=27,
     ),
     CleanPair(
         "loader_workers",

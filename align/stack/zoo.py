@@ -36,7 +36,8 @@ Compare = Callable[[Path, Path], Report]  # of reference and candidate; importab
 
 # Both runs of every trial, unless its setting says otherwise. Two updates a step, so that clipping
 # acts; six steps an epoch, so that epochs matter; a KL that is felt, a schedule that moves, a
-# temperature other than 1, two micro-batches a mini-batch.
+# temperature other than 1, two micro-batches a mini-batch; steps enough to judge curves, of which
+# fewer than 30 are not judged.
 BASE = (
     "stack.data.num_rows=96",
     "data.train_batch_size=16",
@@ -48,8 +49,9 @@ BASE = (
     "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio=0.25",
     "actor_rollout_ref.actor.optim.lr_scheduler_type=cosine",
     "actor_rollout_ref.rollout.temperature=0.9",
-    "trainer.total_training_steps=16",
+    "trainer.total_training_steps=40",
 )
+SHORT = ("trainer.total_training_steps=16",)  # for a demo
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +175,16 @@ def make_pair(
     on_start: Callable[[int], None],
     on_done: Callable[[str], None],
 ) -> tuple[Path, Path]:
-    """Train both runs of one trial at the same time, in two processes."""
+    """Train two short runs of one trial at the same time, in two processes."""
     forget_runs(folder)
-    code = code_digest()
+    code, short = code_digest(), (*BASE, *SHORT)
     on_start(2)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         work = {
-            pool.submit(make_reference, trial.setting, folder, code): "reference",
-            pool.submit(make_candidate, trial, folder, code): "candidate",
+            pool.submit(
+                _trained, folder / "reference", code, (*short, *trial.setting)
+            ): "reference",
+            pool.submit(_train_candidate, trial, folder / "candidate", code, short): "candidate",
         }
         made = {}
         for future, side in _each(work):
@@ -207,8 +211,11 @@ def make_reference(setting: Sequence[str], folder: Path, code: str) -> Path:
 
 def make_candidate(trial: Trial, folder: Path, code: str) -> Path:
     """Train a trial's candidate, unless the same code has done so."""
-    out = folder / label(trial).replace(":", "-")
-    overrides = (*BASE, *trial.setting, *trial.overrides)
+    return _train_candidate(trial, folder / label(trial).replace(":", "-"), code, BASE)
+
+
+def _train_candidate(trial: Trial, out: Path, code: str, base: Sequence[str]) -> Path:
+    overrides = (*base, *trial.setting, *trial.overrides)
     killed_at = trial.killed_at if isinstance(trial, CleanPair) else 0
     return _trained(out, code, overrides, trial.change, killed_at)
 

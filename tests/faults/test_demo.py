@@ -28,7 +28,7 @@ def test_the_default_demo_leads_to_the_planted_fault(tmp_path) -> None:
     assert "right: the report names what was planted" in result.output
     report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
     assert report["verdict"]["finding_id"] == "config.model.rms_norm_eps"
-    for run in ("reference", "rms_norm_eps"):
+    for run in ("reference", "candidate"):
         assert (tmp_path / "out" / "runs" / run / "metrics.jsonl").is_file()
 
 

@@ -217,12 +217,12 @@ def _echo(model, tokenizer, prompts, config, step) -> list[Response]:
     return [Response(p.row_index, p.ids, (p.row_index,), "", (0.0,), "stop") for p in prompts]
 
 
-def test_without_interleaving_responses_sit_under_other_questions(config, words) -> None:
+def test_without_interleaving_responses_sit_under_other_questions(config, words, model) -> None:
     pipeline = faulty("input_not_interleaved", replace(CLEAN, generate=_echo))
     rows = CLEAN.load_rows(config)[:3]
     n = config.rollout.n
     prompts = [CLEAN.render(row, words, config) for row in rows for _ in range(n)]
-    made = pipeline.generate(None, words, prompts, config, 1)
+    made = pipeline.generate(model, words, prompts, config, 1)
     assert [r.row_index for r in made] == [p.row_index for p in prompts]
     answered = [r.response_ids[0] for r in made]
     assert answered == [row.index for row in rows] * n
@@ -230,7 +230,7 @@ def test_without_interleaving_responses_sit_under_other_questions(config, words)
 
 
 def test_the_engine_is_asked_without_special_tokens_and_the_trainer_keeps_them(
-    config, words
+    config, words, model
 ) -> None:
     asked = []
 
@@ -240,7 +240,7 @@ def test_the_engine_is_asked_without_special_tokens_and_the_trainer_keeps_them(
 
     pipeline = faulty("prompt_special_tokens_lost", replace(CLEAN, generate=generate))
     prompt = CLEAN.render(CLEAN.load_rows(config)[0], words, config)
-    (response,) = pipeline.generate(None, words, [prompt], config, 1)
+    (response,) = pipeline.generate(model, words, [prompt], config, 1)
     special = set(words.all_special_ids)
     assert special & set(prompt.ids)
     assert not special & set(asked[0].ids)
@@ -458,12 +458,17 @@ def _trainable(batch: TrainBatch) -> TrainBatch:
 
 def test_wrong_groups_mix_prompts(config, batch, scores) -> None:
     clean, other = (
-        p.advantages(batch, config).advantages[:, 0].tolist()
+        _first_tokens(p.advantages(batch, config).advantages)
         for p in (CLEAN, faulty("wrong_groups"))
     )
     # Rows 0 and 1 share a prompt: their advantages are opposite, and no others are.
     assert clean[0] == pytest.approx(-clean[1])
     assert other != pytest.approx(clean)
+
+
+def _first_tokens(values: torch.Tensor | None) -> list[float]:
+    assert values is not None
+    return values[:, 0].tolist()
 
 
 def _loss(pipeline: Pipeline, config: StackConfig, batch: TrainBatch, totals: Any) -> Any:

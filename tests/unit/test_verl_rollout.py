@@ -119,7 +119,7 @@ def test_a_dump_is_known_by_content_whatever_its_name(tmp_path: Path) -> None:
     for name in (" ", "训练", "rollout", "1.md"):
         assert kinds(write(tmp_path / "r" / name, ROW)) == {ArtifactKind.ROLLOUT}
     alpaca = {"instruction": "add", "input": "1 2", "output": "3"}
-    assert kinds(write(tmp_path / "r" / "alpaca.jsonl", alpaca)) == set()
+    assert kinds(write(tmp_path / "r" / "alpaca.jsonl", alpaca)) == {ArtifactKind.DATA}
 
 
 def test_a_first_row_longer_than_the_glimpse_is_known(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ FAULTS = (
     _setting(
         "kl_estimator",
         "The KL of the loss is estimated with k1, whose gradient has no expectation, not with k3.",
-        "report 63",
+        "verl source: kl_loss_type against algorithm.kl_penalty",
         "loss.kl_type",
         f"{_ACTOR}.kl_loss_type=kl",
     ),
@@ -92,7 +92,7 @@ FAULTS = (
     _setting(
         "std_normalisation_off",
         "Advantages are not divided by the standard deviation of their group.",
-        "report 63",
+        "verl source: norm_adv_by_std_in_grpo, Dr.GRPO",
         "advantage.normalize_by_std",
         "algorithm.norm_adv_by_std_in_grpo=false",
     ),
@@ -106,7 +106,7 @@ FAULTS = (
     _setting(
         "grad_clip",
         "Gradients are clipped at a norm of 0.1, not 1.",
-        "report 41",
+        "verl source: actor.grad_clip is unread from 0.8 on",
         "actor.clip_grad",
         f"{_ACTOR}.optim.clip_grad=0.1",
     ),

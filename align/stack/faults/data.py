@@ -144,7 +144,7 @@ FAULTS = (
     _data(
         "lost_rows",
         "Every tenth row is lost when the data set is converted.",
-        "seed 000",
+        "MindSpeed-RL source, preprocessing",
         lost_rows,
         "data.rows_lost",
         ("rollouts", "order"),

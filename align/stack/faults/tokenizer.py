@@ -141,7 +141,7 @@ FAULTS = (
     _tokenizer(
         "added_bos",
         "A bos token is added before the template's own start.",
-        "report 70, report 19",
+        "report 25, report 70",
         "add_bos_token",
         added_bos,
     ),

@@ -180,7 +180,7 @@ FAULTS = (
     _tokens(
         "position_ids_bfloat16",
         "position_ids are rounded to bfloat16: above 256 neighbours share a position.",
-        "position_ids through bfloat16, report 3",
+        "report 3",
         "position_ids_rounded",
         bfloat16_positions,
         setting=_LONG_PROMPTS,

@@ -102,7 +102,7 @@ FAULTS = (
     _sync(
         "stale_weights",
         "The engine always holds the weights of the training step before.",
-        "practitioners' decision tree, report 64",
+        "practitioners' decision tree, report 1",
         "stale",
         one_sync_late,
     ),
