@@ -102,7 +102,8 @@ def _write_docs(path: Path, outcomes: Sequence[Outcome]) -> None:
     from align.stack.accuracy import markdown, write_section
 
     try:
-        words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=10", "HEAD"]
+        here = str(Path(__file__).parent)
+        words = ["git", "-C", here, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
         commit = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         commit = f"unknown (version {__version__})"

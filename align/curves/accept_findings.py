@@ -47,7 +47,7 @@ def coverage(acceptance: Acceptance) -> Text:
     if acceptance.complete:
         return Text(
             f"judged over {acceptance.num_steps} steps (24 h or 500 steps reached)",
-            f"判定范围为 {acceptance.num_steps} 步（已达到 24 小时或 500 步）",
+            f"判定范围为 {acceptance.num_steps} 步，已达到 24 小时或 500 步",
         )
     asked = int(HORIZON_STEPS.value)
     return Text(

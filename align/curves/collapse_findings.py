@@ -42,7 +42,7 @@ def _title(collapse: Collapse) -> Text:
     return Text(
         f"{name} of the {side.en} collapses {since.en} ({fell}), that of the {other_side.en} does "
         f"not ({other})",
-        f"{name}：{side.zh}{since.zh}崩塌（{fell}），{other_side.zh}没有（{other}）",
+        f"{name}：{side.zh}{since.zh}塌缩（{fell}），{other_side.zh}没有（{other}）",
     )
 
 
@@ -50,10 +50,10 @@ def _why(collapse: Collapse) -> Text:
     share = (collapse.candidate if collapse.side is Side.CANDIDATE else collapse.reference).share
     num = collapse.num_last
     return Text(
-        f"It lost {share:.0%} of the level it had just before and stays there over the last {num} "
-        "steps. The whole run is judged here, not only the steps acceptance looks at. Chance does "
-        "not do that: the other run of the recipe goes on.",
-        f"与此前水平相比下跌了 {share:.0%}，最后 {num} 步一直如此。"
+        f"It fell by {share:.0%} of the level it had just before and stays there for the last "
+        f"{num} steps. The whole run is judged here, not only the steps acceptance looks at. "
+        "Chance does not do that: the other run of the recipe goes on.",
+        f"跌幅为此前水平的 {share:.0%}，最后 {num} 步一直如此。"
         "此项判定覆盖整个运行，不限于验收所看的步数。"
         "同一配方的另一次运行没有下跌，因此并非偶然。",
     )

@@ -57,7 +57,10 @@ def find_shifts(metrics: Sequence[PairedMetric]) -> tuple[Shift, ...]:
     every step needs no test. A late one is a change of that difference itself and counts where it
     is large. A metric can have both, the lasting one first.
 
-    Large shifts found in clean pairs of ten AR(1) metrics, 200 seeds each: TABLE
+    Warned of in clean pairs of ten AR(1) metrics, 300 pairs each, at autocorrelation 0.5, 0.8 and
+    0.9: none, 2 % and 2 % at 30 steps, 1 %, 1 % and 6 % at 40, none, 1 % and 2 % at 58, none at
+    500. Found where planted at 30 steps of autocorrelation 0.3: every factor of 2 or more, half of
+    the shifts by 30 % (at 58 steps all of these too).
     """
     candidates = list(testable(metrics))
     tested = [difference_of(metric) for metric in candidates]

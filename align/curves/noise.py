@@ -80,9 +80,8 @@ def error_of_average(values: FloatArray, num: int) -> float:
     """Return the standard error of the average of ``num`` successive steps like these [n].
 
     With the `cautious_autocorrelation`. Source: variance of the mean of a first-order
-    autoregression,
-    s^2 / num ((1 + r) / (1 - r) - 2 r (1 - r^num) / (num (1 - r)^2)). Unlike s^2 over the
-    effective number it stays below s^2 for few steps.
+    autoregression, s^2 / num ((1 + r) / (1 - r) - 2 r (1 - r^num) / (num (1 - r)^2)). Unlike s^2
+    over the effective number it stays below s^2 for few steps.
     """
     r = cautious_autocorrelation(values)
     share = (1 + r) / (1 - r) - 2 * r * (1 - r**num) / (num * (1 - r) ** 2)

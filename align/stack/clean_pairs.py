@@ -157,7 +157,7 @@ PAIRS = (
             "trainer.project_name=npu_team",
             "trainer.experiment_name=grpo-on-npu",
             "trainer.save_freq=5",
-            f"{_ACTOR}.optim.lr_warmup_steps=4",
+            f"{_ACTOR}.optim.lr_warmup_steps=10",
             f"{_ACTOR}.optim.lr_warmup_steps_ratio=0.0",
             f"{_ACTOR}.clip_ratio=0.3",
         ),

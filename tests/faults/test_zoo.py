@@ -79,6 +79,20 @@ def test_there_are_clean_pairs_enough_and_every_trial_has_one_name() -> None:
         trials(["padded"])
 
 
+def test_the_other_spelling_spells_the_same_values() -> None:
+    from align.stack.config import load_config
+    from align.stack.pipeline import Pipeline
+
+    overrides = clean_pairs()["spelling"].overrides
+    reference, candidate = load_config(None, zoo.BASE), load_config(None, [*zoo.BASE, *overrides])
+    assert reference != candidate
+    steps = range(reference.trainer.total_training_steps)
+    rate = Pipeline().learning_rate
+    assert [rate(reference, step, 0) for step in steps] == [
+        rate(candidate, step, 0) for step in steps
+    ]
+
+
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make runs of three steps without a warm-up."""

@@ -8,8 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from align.core.finding import Severity
 from align.core.metric import MetricLog, MetricSeries
 from align.curves.accept import Acceptance, Outcome, accept, decide, final_steps
+from align.curves.accept_findings import acceptance_findings
 from align.curves.pair import pair_logs
 
 SIGMA, PLATEAU, STEPS = 0.02, 0.6, 500
@@ -140,6 +142,19 @@ def test_24_hours_end_the_comparison_before_500_steps() -> None:
     acceptance = judge(flat, flat, timing_s__step=np.full(400, 432.0))  # 200 steps a day
     assert (acceptance.num_steps, acceptance.complete) == (200, True)
     assert not judge(flat, flat).complete
+
+
+@pytest.mark.parametrize(
+    ("num", "longer"), [(100, True), (500, False), (600, False)], ids=["short", "whole", "longer"]
+)
+def test_longer_training_is_advised_only_before_the_horizon(num: int, longer: bool) -> None:
+    # The converged level is 5 % off on average, exactly the limit.
+    sawtooth = 0.5 + 0.05 * (np.arange(num) % 2)
+    findings = acceptance_findings(judge(np.full(num, 0.5), sawtooth), 1)
+    undecided = [f for f in findings if f.severity is Severity.WARNING]
+    assert [f.id for f in undecided] == ["curves.reward.convergence_error"]
+    assert ("Train both runs longer" in undecided[0].fix.en) is longer
+    assert "Repeat the reference" in undecided[0].fix.en
 
 
 def test_the_interval_decides() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def autocorrelated(rng: np.random.Generator, num: int, correlation: float) -> np
     return values
 
 
-def training_run(seed: int, num: int = 600, correlation: float = 0.3, **edits: Edit) -> Run:
+def training_run(seed: int, num: int = 600, correlation: float = 0.3, **edits: Any) -> Run:
     """Make a reward that settles at 0.7, 400 tokens a response, gradient norm and entropy."""
     rng, time = np.random.default_rng(seed), np.arange(num)
 
@@ -88,7 +89,7 @@ def test_a_reward_that_falls_after_the_steps_acceptance_judges_is_an_error() -> 
     assert found.symptom is not None
     assert (found.symptom.step, found.symptom.step_uncertainty) == (501, 0)
     assert not found.symptom.noise_sized
-    assert "of the candidate collapses from step 501 on (0.69" in found.title.en
+    assert "of the candidate collapses from step 501 on (0.7" in found.title.en
     assert float(found.candidate) == pytest.approx(0.2, abs=0.02)  # type: ignore[arg-type]
     assert float(found.reference) == pytest.approx(0.7, abs=0.02)  # type: ignore[arg-type]
     assert "最后 100 步" in found.why.zh
@@ -123,7 +124,7 @@ def test_the_response_length_is_named_before_the_reward_that_follows_it() -> Non
         ({"reward": last(60, lambda v: v - 0.2)}, "curves.critic.score.mean.shift"),
     ],
 )
-def test_other_late_changes_are_warnings(fault: dict[str, Edit], id: str) -> None:
+def test_other_late_changes_are_warnings(fault: dict[str, Any], id: str) -> None:
     result = compare(training_run(6), training_run(7, **fault))
     assert (ids(result, Severity.ERROR), ids(result, Severity.WARNING)) == (set(), {id})
     symptom = named(result, id).symptom
@@ -158,7 +159,7 @@ def test_a_collapse_of_the_reference_says_so() -> None:
 
 
 def test_runs_that_collapse_alike_are_no_collapse() -> None:
-    edits = {"reward": last(60, fall), "length": last(60, shrink)}
+    edits: dict[str, Any] = {"reward": last(60, fall), "length": last(60, shrink)}
     result = compare(training_run(12, **edits), training_run(13, **edits))
     assert (result.status, result.findings) == (RungStatus.ALIGNED, ())
 

@@ -9,7 +9,9 @@ import pytest
 
 from align.curves.bootstrap import block_length, mean_interval, resample
 from align.curves.noise import (
+    cautious_size,
     effective_size,
+    error_of_average,
     holm,
     lag_one_autocorrelation,
     p_value,
@@ -101,6 +103,24 @@ def test_blocks_grow_with_autocorrelation() -> None:
     assert block_length(rng.normal(size=500)) <= 4
     # Carlstein: (sqrt(6) 0.9 / 0.19)^(2/3) 500^(1/3) = 41
     assert 25 <= block_length(ar1(rng, 500, 0.9)) <= 60
+
+
+@pytest.mark.parametrize(("correlation", "num"), [(0.0, 20), (0.5, 5), (0.8, 20)])
+def test_the_error_of_an_average_is_that_of_simulated_ones(correlation: float, num: int) -> None:
+    rng = np.random.default_rng(6)
+    expected = np.std([ar1(rng, num, correlation).mean() for _ in range(3000)])
+    stated = np.mean([error_of_average(ar1(rng, 400, correlation), num) for _ in range(100)])
+    # One standard error of the autocorrelation more than the best estimate.
+    assert 1.0 <= stated / expected <= 1.25
+
+
+def test_few_steps_are_worth_less_than_their_own_autocorrelation_says() -> None:
+    rng = np.random.default_rng(7)
+    series = [ar1(rng, 30, 0.5) for _ in range(300)]
+    assert all(cautious_size(s) <= effective_size(s) for s in series)
+    truth = 30 * 0.5 / 1.5
+    assert np.mean([cautious_size(s) <= truth for s in series]) >= 0.7
+    assert np.mean([effective_size(s) <= truth for s in series]) <= 0.6
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6])

@@ -16,7 +16,9 @@ from align.core.document import scalar_to_json
 from align.core.finding import Evidence, Finding, Severity, Side
 from align.core.metric import MetricLog, MetricSeries
 from align.core.rung import RungResult, RungStatus
+from align.core.text import Text
 from align.curves.rung import compare_logs
+from align.ladder import earliest_symptom
 
 Edit = Callable[[np.ndarray], np.ndarray]
 REWARD, KL, GRAD, LENGTH = (
@@ -178,7 +180,7 @@ def test_the_onset_of_a_step_change_is_found() -> None:
         symptom = finding(result, "curves.actor.grad_norm.ratio").symptom
         assert symptom is not None
         onsets.append(symptom.step)
-    assert abs(np.median(onsets) - 301) <= 10  # half the smoothing window of 21
+    assert abs(np.median(onsets) - 301) <= 3
 
 
 def test_a_constant_factor_of_two_is_named_with_its_hypothesis() -> None:
@@ -309,6 +311,29 @@ def test_the_order_in_which_metrics_become_nan_is_told() -> None:
     assert found.candidate is not None and scalar_to_json(found.candidate) == "NaN"
 
 
+def test_a_nan_explains_the_reward_that_breaks_a_step_later() -> None:
+    def from_step(step: int, value: float) -> Edit:
+        return lambda v: np.where(np.arange(1, len(v) + 1) < step, v, value)
+
+    for step in (22, 23, 27):
+        broken = training_run(11, 40, grad=from_step(21, np.nan), reward=from_step(step, -1.0))
+        result = compare(training_run(10, 40), broken)
+        assert "curves.critic.score.mean.collapse" in ids(result, Severity.ERROR)
+        first = earliest_symptom(result.findings)
+        assert first is not None and first.id == "curves.nonfinite.candidate"
+
+
+def test_a_metric_that_never_was_a_number_on_one_side_is_an_error() -> None:
+    run, broken = training_run(10), training_run(11, grad=lambda v: v * np.nan)
+    found = finding(compare(run, broken), "curves.nonfinite.candidate")
+    assert found.severity is Severity.ERROR
+    assert found.symptom is not None and (found.symptom.metric, found.symptom.step) == (GRAD, 1)
+    twin = training_run(10, grad=lambda v: v * np.nan)
+    assert ids(compare(twin, broken), Severity.ERROR) == set()  # on neither side: not computed
+    unknown = {**run, "my/own": np.full(500, np.nan)}
+    assert ids(compare({**run, "my/own": np.ones(500)}, unknown), Severity.ERROR) == set()
+
+
 def test_nan_at_the_same_step_on_both_sides_is_a_note() -> None:
     run = training_run(12, grad=lambda v: np.where(np.arange(len(v)) == 50, np.inf, v))
     result = compare(run, run)
@@ -341,6 +366,23 @@ def test_a_metric_that_is_zero_throughout_was_not_computed() -> None:
     other["actor/entropy"] = np.zeros(500)
     found = finding(compare(run, other), "curves.actor.entropy.constant")
     assert (found.severity, found.symptom) == (Severity.INFO, None)
+
+
+def test_a_policy_loss_that_swings_twice_as_far_is_a_note() -> None:
+    run, doubled = training_run(17), training_run(18)
+    assert ids(compare(run, doubled)) == set()
+    doubled["actor/pg_loss"] = 2 * doubled["actor/pg_loss"]
+    found = finding(compare(run, doubled), "curves.actor.pg_loss.amplitude")
+    assert (found.severity, found.symptom) == (Severity.INFO, None)
+    reference, candidate = float(found.reference), float(found.candidate)  # type: ignore[arg-type]
+    # Geometric mean of |N(0, 1)|: exp(-(gamma + log 2) / 2) = 0.5299.
+    assert (reference, candidate) == pytest.approx((0.0053, 0.0106), rel=0.1)
+
+
+def test_swings_of_clean_pairs_hardly_ever_differ() -> None:
+    # Measured over 200 pairs: none at 500 steps, 7 % at 30 of autocorrelation 0.8.
+    pairs = ([training_run(s + k, 200, 0.5) for k in (0, 500)] for s in range(30))
+    assert sum(any("amplitude" in id for id in ids(compare(*pair))) for pair in pairs) <= 1
 
 
 def test_a_spike_on_one_side_is_a_note() -> None:
@@ -376,7 +418,7 @@ def test_one_sided_metrics_are_listed_and_are_no_findings() -> None:
     result = compare(run, {**run, "my/own": np.ones(500)})
     assert result.findings == ()
     table = next(t for t in result.tables if t.id == "curves.one_sided")
-    assert table.rows == (("my/own", "candidate", "my/own", 1, 500),)
+    assert [str(cell) for cell in table.rows[0]] == ["my/own", "candidate", "my/own", "1", "500"]
 
 
 def test_a_log_without_a_step_is_missing_and_its_last_error_quoted() -> None:
@@ -392,6 +434,26 @@ def test_runs_without_a_common_step_are_not_compared() -> None:
     result = compare_logs(make_log(run), make_log(run, first_step=2001))
     assert result.status is RungStatus.MISSING
     assert "1..500" in result.summary.en and "2001..2500" in result.summary.en
+
+
+def test_tables_are_in_both_languages() -> None:
+    result = compare(
+        training_run(25), {**training_run(26, grad=lambda v: 3 * v), "my/own": np.ones(9)}
+    )
+    tables = {table.id: table for table in result.tables}
+    by_name = {str(row[0]): row for row in tables["curves.metrics"].rows}
+    verdict = by_name[GRAD][-1]
+    assert verdict == Text(
+        "warning: curves.actor.grad_norm.ratio", "警告：curves.actor.grad_norm.ratio"
+    )
+    assert by_name[LENGTH][-1] == Text("within noise", "在噪声范围内")
+    assert str(by_name["critic/score/max"][-1]) == "equal, constant"
+    assert str(by_name["timing_s/gen"][-1]) == "not judged"
+    for row in tables["curves.acceptance"].rows:
+        criterion, outcome, formula = row[0], row[-2], row[-1]
+        assert isinstance(criterion, Text) and isinstance(formula, Text)
+        assert outcome == Text("pass", "通过")
+    assert tables["curves.one_sided"].rows[0][1] == Text("candidate", "被测")
 
 
 def test_the_curves_with_findings_come_first() -> None:
