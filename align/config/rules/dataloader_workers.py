@@ -52,10 +52,12 @@ def rule(case: Case) -> Ruling | None:
 
 def _throws_one_away(config: EffectiveConfig, workers: ConfigLeaf) -> bool | None:
     """Return None where the version decides and is not known."""
-    shuffle = config.values.get("data.shuffle")
-    if config.framework != "verl" or not number(workers):
+    shuffle, sampler = config.values.get("data.shuffle"), config.values.get("data.sampler")
+    if not number(workers) or (shuffle is not None and not shuffle.value):
         return False
-    if shuffle is not None and not shuffle.value:
+    if config.framework == "stack":  # it names its sampler, and torchdata's does the same there
+        return sampler is not None and sampler.value == "torchdata"
+    if config.framework != "verl":
         return False
     version = version_tuple(config.framework_version)
     return None if version is None else version >= (0, 7)
@@ -65,6 +67,12 @@ _SHUFFLED = {"data.shuffle": True}
 FIRES = (
     Example("data.dataloader_num_workers", (0, 8), both=_SHUFFLED),
     Example("data.dataloader_num_workers", (4, 8), both=_SHUFFLED),
+    Example(
+        "data.dataloader_num_workers",
+        (0, 8),
+        both={**_SHUFFLED, "data.sampler": "torchdata"},
+        frameworks=("stack", "stack"),
+    ),
     Example("data.dataloader_num_workers", (0, 8), both=_SHUFFLED, versions=(None, None)),
     Example("data.dataloader_num_workers", (0, 8), both=_SHUFFLED, versions=("0.5.0", "0.5.0")),
 )

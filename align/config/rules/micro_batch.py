@@ -64,6 +64,9 @@ def _local(config: EffectiveConfig) -> bool | None:
     """Tell whether the loss is normalised per micro-batch, None where it is not known."""
     if config.framework == "mindspeed_rl":
         return True
+    if config.framework == "stack":  # it follows verl 0.9, or MindSpeed-RL where told so
+        definitions = config.values.get("loss.options.definitions")
+        return definitions is not None and definitions.value == "mindspeed_rl"
     version = version_tuple(config.framework_version)
     if config.framework != "verl" or version is None:
         return None
