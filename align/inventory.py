@@ -88,10 +88,26 @@ def _rollout(data: RunData) -> Text | None:
     return Text(f"{len(dumps)} rollout dumps", f"{len(dumps)} 个 rollout 文件") if dumps else None
 
 
+def _tokens(data: RunData) -> Text | None:
+    inputs = data.run.of_kind(ArtifactKind.TOKENS)
+    return (
+        Text(f"trainer inputs of {len(inputs)} steps", f"{len(inputs)} 个 step 的训练输入")
+        if inputs
+        else None
+    )
+
+
 def _data(data: RunData) -> Text | None:
     if data.metrics.get("prompt_length/mean") is not None:
         return Text("prompt_length per step", "每步的 prompt_length 统计")
     return _rollout(data)
+
+
+def _optimizer(data: RunData) -> Text | None:
+    rates = data.metrics.get("actor/lr")
+    if rates is None:
+        return None
+    return Text(f"learning rate of {len(rates)} steps", f"{len(rates)} 步的学习率")
 
 
 def _curves(data: RunData) -> Text | None:
@@ -109,6 +125,9 @@ _HELD: Mapping[Rung, Callable[[RunData], Text | None]] = {
     Rung.TOKENIZER: _tokenizer,
     Rung.DATA: _data,
     Rung.ROLLOUT: _rollout,
+    Rung.TOKENS: _tokens,
     Rung.REWARD: _rollout,
+    Rung.ADVANTAGE: _tokens,
+    Rung.OPTIMIZER: _optimizer,
     Rung.CURVES: _curves,
 }

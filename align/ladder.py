@@ -28,6 +28,7 @@ def comparisons() -> Mapping[Rung, Compare]:
     import align.environment.rung
     import align.rollout.reward_rung
     import align.rollout.rung
+    import align.rollout.tokens_rung
     import tokenizer_check.rung
 
     return {
@@ -36,7 +37,10 @@ def comparisons() -> Mapping[Rung, Compare]:
         Rung.TOKENIZER: tokenizer_check.rung.compare,
         Rung.DATA: compare_data,
         Rung.ROLLOUT: align.rollout.rung.compare,
+        Rung.TOKENS: align.rollout.tokens_rung.compare,
         Rung.REWARD: align.rollout.reward_rung.compare,
+        Rung.ADVANTAGE: compare_advantages,
+        Rung.OPTIMIZER: compare_schedules,
         Rung.CURVES: align.curves.rung.compare,
     }
 
@@ -47,6 +51,29 @@ def compare_data(reference: RunData, candidate: RunData) -> RungResult:
     from align.data.rung import compare
 
     return compare(reference, candidate, lambda run: effective(run.configs, run.run.manifest))
+
+
+def compare_advantages(reference: RunData, candidate: RunData) -> RungResult:
+    """Recompute both runs' advantages from their own scores."""
+    from align.config.normalise import effective
+    from align.rollout.advantage_rung import compare
+
+    return compare(reference, candidate, lambda run: effective(run.configs, run.run.manifest))
+
+
+def compare_schedules(reference: RunData, candidate: RunData) -> RungResult:
+    """Check the logged learning rates against the schedules both configurations declare."""
+    from align.config.normalise import effective
+    from align.curves.declared_schedule import Formulas
+    from align.curves.schedule_rung import compare
+    from align.objective.schedules import megatron_lr, verl_lr
+
+    return compare(
+        reference,
+        candidate,
+        lambda run: effective(run.configs, run.run.manifest),
+        Formulas(verl_lr, megatron_lr),
+    )
 
 
 def climb(

@@ -1,7 +1,7 @@
-"""Tokenizer rung: do both runs end, pad and begin texts with the same tokens?
+"""Tokenizer rung: do both runs turn the same conversation into the same ids?
 
-This version compares the special tokens that the model's and the tokenizer's files state.
-Vocabulary, merges, chat template and encoding are not compared yet, and the summary says so.
+Compared are the special tokens that the model's and the tokenizer's files state, and the parsed
+content of chat template, merges, vocabulary and added tokens; not normaliser and pre-tokenizer.
 """
 
 from __future__ import annotations
@@ -13,28 +13,26 @@ from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
 from dumps.store.run_data import RunData
 from tokenizer_check.comparison import Comparison, Pair, compare_tokens
+from tokenizer_check.content_comparison import ContentComparison, compare_content
 from tokenizer_check.findings import findings
 from tokenizer_check.special_tokens import Token, special_tokens
 
-_NOT_COMPARED = Text(
-    "Vocabulary, merges and chat template are not compared in this version.",
-    "本版本不比较词表、merges 与 chat template。",
-)
-
 
 def compare(reference: RunData, candidate: RunData) -> RungResult:
-    """Compare the special tokens that both runs' files state."""
+    """Compare what both runs' model and tokenizer files state."""
     sides = special_tokens(reference), special_tokens(candidate)
     comparison = compare_tokens(*sides)
-    if not comparison.num_compared:
-        return _missing(comparison)
-    found = findings(comparison)
+    content = compare_content(reference, candidate, sides)
+    found = (*findings(comparison), *content.findings)
+    weighty = any(finding.severity is not Severity.INFO for finding in found)
+    if not (comparison.num_compared or content.compared or weighty):
+        return _missing(comparison, found)
     return RungResult(
         name=Rung.TOKENIZER,
         status=_status(found),
-        summary=_summary(comparison, found),
-        findings=found,
-        tables=(_table(comparison),),
+        summary=_summary(comparison, content, found),
+        findings=tuple(sorted(found, key=lambda finding: finding.severity.rank)),
+        tables=(_table(comparison),) if comparison.pairs else (),
     )
 
 
@@ -45,22 +43,36 @@ def _status(found: tuple[Finding, ...]) -> RungStatus:
     return RungStatus.UNDECIDED if Severity.WARNING in severities else RungStatus.ALIGNED
 
 
-def _summary(comparison: Comparison, found: tuple[Finding, ...]) -> Text:
-    weighty = next((f for f in found if f.severity is not Severity.INFO), None)
+def _summary(
+    comparison: Comparison, content: ContentComparison, found: tuple[Finding, ...]
+) -> Text:
+    weighty = [finding for finding in found if finding.severity is not Severity.INFO]
+    worst = min(weighty, key=lambda finding: finding.severity.rank, default=None)
     count = comparison.num_compared
+    compared = _listed(content.compared)
     said = (
         Text(
-            f"{count} statements about special tokens compared: none differs in a way that "
-            "matters.",
-            f"比较了 {count} 处特殊 token 的声明：没有有影响的差异。",
+            f"{count} statements about special tokens{compared.en} compared: none differs in a "
+            "way that matters.",
+            f"比较了 {count} 处特殊 token 的声明{compared.zh}：没有有影响的差异。",
         )
-        if weighty is None
-        else Text(f"{weighty.title.en}.", f"{weighty.title.zh}。")
+        if worst is None
+        else Text(f"{worst.title.en}.", f"{worst.title.zh}。")
     )
-    return Text(f"{said.en} {_NOT_COMPARED.en}", f"{said.zh}{_NOT_COMPARED.zh}")
+    if not content.not_compared:
+        return said
+    names = _listed(content.not_compared)
+    return Text(
+        f"{said.en} Not compared, as not in the files of both runs: {names.en.removeprefix(', ')}.",
+        f"{said.zh}未比较（并非两侧都有）：{names.zh.removeprefix('、')}。",
+    )
 
 
-def _missing(comparison: Comparison) -> RungResult:
+def _listed(names: tuple[Text, ...]) -> Text:
+    return Text("".join(f", {n.en}" for n in names), "".join(f"、{n.zh}" for n in names))
+
+
+def _missing(comparison: Comparison, found: tuple[Finding, ...]) -> RungResult:
     stated = bool(comparison.reference.tokens), bool(comparison.candidate.tokens)
     side = {(True, False): "candidate", (False, True): "reference"}.get(stated, "both")
     summary = (
@@ -78,7 +90,7 @@ def _missing(comparison: Comparison) -> RungResult:
         name=Rung.TOKENIZER,
         status=RungStatus.MISSING,
         summary=summary,
-        findings=findings(comparison),
+        findings=found,
         missing=(missing_artifact(Rung.TOKENIZER, side),),
         tables=(_table(comparison),) if comparison.pairs else (),
     )

@@ -11,28 +11,11 @@ _LATER = Text(
 )
 
 _NOT_COMPARED_YET: dict[Rung, tuple[Text, Text]] = {
-    Rung.TOKENS: (
-        Text(
-            "trainer inputs: input_ids, attention_mask, position_ids",
-            "训练输入：input_ids、attention_mask、position_ids",
-        ),
-        Text(
-            "Print input_ids of the first batch in both trainers and compare the same prompt.",
-            "在两侧训练器打印第一个 batch 的 input_ids，并对照同一条 prompt。",
-        ),
-    ),
     Rung.FORWARD: (
         Text("layer captures and per-token log_probs", "逐层激活与逐 token 的 log_probs"),
         Text(
             "Dump layers with verl's global_profiler.tool=precision_debugger (msprobe).",
             "用 verl 的 global_profiler.tool=precision_debugger（msprobe）采集各层。",
-        ),
-    ),
-    Rung.ADVANTAGE: (
-        Text("scores and groups per row, and the advantages", "每行的得分与分组，以及 advantages"),
-        Text(
-            "Save token_level_rewards, uid and advantages of one step on both sides.",
-            "在两侧各保存一个 step 的 token_level_rewards、uid 与 advantages。",
         ),
     ),
     Rung.LOSS: (
@@ -50,15 +33,6 @@ _NOT_COMPARED_YET: dict[Rung, tuple[Text, Text]] = {
         Text(
             "Run one step from the same weights and the same rollouts on both sides.",
             "在两侧用相同权重与相同 rollout 运行一个 step。",
-        ),
-    ),
-    Rung.OPTIMIZER: (
-        Text(
-            "parameter updates and optimizer state of one step", "一个 step 的参数更新与优化器状态"
-        ),
-        Text(
-            "Save the weights before and after one optimizer step on both sides.",
-            "在两侧各保存一次优化器更新前后的权重。",
         ),
     ),
     Rung.WEIGHT_SYNC: (
@@ -109,10 +83,12 @@ _COMPARED: dict[Rung, tuple[Text, Text]] = {
             "声明 eos 与 pad 的模型与分词器文件",
         ),
         Text(
-            "Copy config.json, generation_config.json, tokenizer_config.json and "
-            "special_tokens_map.json of the folder each run really loads into its run folder.",
+            "Copy config.json, generation_config.json, tokenizer_config.json, tokenizer.json and "
+            "chat_template.jinja, or what there is of them, of the folder each run really loads "
+            "into its run folder.",
             "把每次运行真正加载的目录中的 config.json、generation_config.json、"
-            "tokenizer_config.json 与 special_tokens_map.json 复制到其运行目录。",
+            "tokenizer_config.json、tokenizer.json 与 chat_template.jinja（有哪些就复制哪些）"
+            "复制到其运行目录。",
         ),
     ),
     Rung.DATA: (
@@ -133,11 +109,51 @@ _COMPARED: dict[Rung, tuple[Text, Text]] = {
             "把 prompt、response、label、得分逐行写成 JSON。",
         ),
     ),
+    Rung.TOKENS: (
+        Text(
+            "trainer inputs (input_ids, attention_mask, position_ids, responses, response_mask) "
+            "and the rollout engine's token ids",
+            "训练输入（input_ids、attention_mask、position_ids、responses、response_mask）"
+            "与推理引擎的 token id",
+        ),
+        Text(
+            "Save these tensors of a step as trainer_inputs/STEP.safetensors, and add prompt_ids, "
+            "response_ids and finish_reason to that step's rollout dump; `align train` does both.",
+            "把一个 step 的这些张量保存为 trainer_inputs/STEP.safetensors，"
+            "并在该 step 的 rollout 数据中加入 prompt_ids、response_ids 与 finish_reason；"
+            "`align train` 会同时记录两者。",
+        ),
+    ),
     Rung.REWARD: (
         Text("rollout dumps with scores", "带得分的 rollout 数据"),
         Text(
             "Set trainer.rollout_data_dir=DIR (verl 0.4 and later) on both sides.",
             "在两侧设置 trainer.rollout_data_dir=DIR（verl 0.4 及以上）。",
+        ),
+    ),
+    Rung.ADVANTAGE: (
+        Text(
+            "GRPO's token_level_rewards and advantages per row, and the rollouts they belong to",
+            "GRPO 每行的 token_level_rewards 与 advantages，以及对应的 rollout",
+        ),
+        Text(
+            "Add token_level_rewards and advantages to trainer_inputs/STEP.safetensors, beside the "
+            "rollout dump with uid, prompt_ids and response_ids; `align train` does both.",
+            "在 trainer_inputs/STEP.safetensors 中加入 token_level_rewards 与 advantages，"
+            "并保留带 uid、prompt_ids、response_ids 的 rollout 数据；"
+            "`align train` 会同时记录两者。",
+        ),
+    ),
+    Rung.OPTIMIZER: (
+        Text(
+            "the learning rate of every step, and the configuration with its schedule",
+            "每步的学习率，以及含学习率曲线的完整配置",
+        ),
+        Text(
+            "Keep the console log, which prints the configuration and actor/lr, and set "
+            "trainer.total_training_steps (verl) or train_iters (MindSpeed-RL).",
+            "保留打印了配置与 actor/lr 的控制台日志，"
+            "并设置 trainer.total_training_steps（verl）或 train_iters（MindSpeed-RL）。",
         ),
     ),
     Rung.CURVES: (

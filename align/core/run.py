@@ -20,6 +20,7 @@ class ArtifactKind(str, Enum):
     LAYERS = "layers"
     EVALS = "evals"
     DATA = "data"
+    TOKENS = "tokens"
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,6 +206,40 @@ def other_ground_truths(
     )
 
 
+def lost_ground_truths(
+    lost: Side, num_rows: int, reference: RowText, candidate: RowText
+) -> Finding:
+    """Say that one side has no label at all."""
+    rows_zh = "参考" if lost is Side.REFERENCE else "被测"
+    return Finding(
+        id="data.ground_truth",
+        rung=Rung.DATA,
+        severity=Severity.WARNING,
+        title=Text(
+            f"every ground truth of the {lost.value} is empty ({num_rows} rows)",
+            f"{rows_zh}的标准答案全部为空（{num_rows} 行）",
+        ),
+        reference="empty" if lost is Side.REFERENCE else "given",
+        candidate="empty" if lost is Side.CANDIDATE else "given",
+        evidence=(
+            *_quotes([reference], Side.REFERENCE),
+            *_quotes([candidate], Side.CANDIDATE),
+        ),
+        why=Text(
+            "Rule rewards compare the response with the ground truth; with nothing to compare, "
+            "right answers score as wrong ones.",
+            "规则奖励把回复与标准答案比较；标准答案为空时，正确的回复也会被判为错误。",
+        ),
+        fix=Text(
+            "Keep the label column when the data is prepared (verl: reward_model.ground_truth; "
+            "MindSpeed-RL: labels in dataset_additional_keys).",
+            "预处理数据时保留标签列（verl：reward_model.ground_truth；"
+            "MindSpeed-RL：dataset_additional_keys 中的 labels）。",
+        ),
+        mechanism=Mechanism(Rung.REWARD, Strength.SEMANTIC),
+    )
+
+
 def with_cause(finding: Finding, cause: OrderCause | None) -> Finding:
     """Add why the order differs to a finding that says that it does."""
     if cause is None:

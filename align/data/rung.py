@@ -24,7 +24,8 @@ from align.data.order_diff import OrderCause
 from align.data.predicted import or_predicted, with_data_sets
 from align.data.prompt_lengths import PromptLengths, compare_lengths, first_difference
 from align.data.prompt_order import PromptOrder, StepPrompts, compare_prompts
-from dumps.store.rollout_pair import RolloutPair, pair_rollouts
+from dumps.store.rollout_index import EMPTY_TEXT
+from dumps.store.rollout_pair import RolloutPair, SideRows, pair_rollouts
 from dumps.store.run_data import RunData
 
 _SAMPLES = 256  # prompts read again to look for a template; a batch is seldom larger
@@ -131,6 +132,9 @@ def _template(pair: RolloutPair, order: PromptOrder) -> Finding | None:
 
 def _ground_truths(pair: RolloutPair) -> tuple[Finding, ...]:
     """Compare the labels of prompts that each side always gives one and the same label."""
+    lost = _lost_labels(pair)
+    if lost is not None:
+        return (lost,)
     labels = []
     for side in (pair.reference, pair.candidate):
         rows = side.take((side.prompt >= 0) & (side.ground_truth >= 0))
@@ -147,6 +151,24 @@ def _ground_truths(pair: RolloutPair) -> tuple[Finding, ...]:
     quoted_a = rows_a.index.texts(rows_a.row[at_a[other[:1]]])
     quoted_b = rows_b.index.texts(rows_b.row[at_b[other[:1]]])
     return (findings.other_ground_truths(len(other), len(common), quoted_a[0], quoted_b[0]),)
+
+
+def _lost_labels(pair: RolloutPair) -> Finding | None:
+    """Find a side whose every label is empty while the other side has none that is."""
+    sides = {Side.REFERENCE: pair.reference, Side.CANDIDATE: pair.candidate}
+    shares = {side: _share_of_empty_labels(rows) for side, rows in sides.items()}
+    if sorted(share for share in shares.values() if share is not None) != [0.0, 1.0]:
+        return None
+    quoted = [rows.index.texts(rows.row[:1])[0] for rows in sides.values()]
+    lost = next(side for side, share in shares.items() if share == 1.0)
+    return findings.lost_ground_truths(lost, len(sides[lost]), quoted[0], quoted[1])
+
+
+def _share_of_empty_labels(rows: SideRows) -> float | None:
+    """Return the share of labels without a character; None where the dump has no labels."""
+    labels = rows.index.ground_truths[rows.index.ground_truth]
+    labels = labels[labels != b""]
+    return float((labels == EMPTY_TEXT).mean()) if len(labels) else None
 
 
 def _by_lengths(

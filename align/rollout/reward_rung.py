@@ -7,7 +7,7 @@ judge) has no such function and is not judged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from align.core.recording import missing_artifact
 from align.core.rung import Missing, Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.core.threshold import Threshold
+from align.rollout.reward_rows import not_applicable_as_zero, permuted
 from dumps.store.rollout_index import Int64
 from dumps.store.rollout_pair import RolloutPair, SideRows, pair_rollouts
 from dumps.store.run_data import RunData
@@ -45,7 +46,22 @@ class ScorePairs:
 
 
 def compare(reference: RunData, candidate: RunData) -> RungResult:
-    """Compare the scores of equal responses."""
+    """Compare the scores of equal responses, and what each trainer made of its scores."""
+    result = _compare_scores(reference, candidate)
+    rows = (*permuted(reference, candidate), *not_applicable_as_zero(reference, candidate))
+    if not rows:
+        return result
+    title = rows[0].title
+    return replace(
+        result,
+        status=RungStatus.DIVERGED,
+        summary=Text(f"{title.en[:1].upper()}{title.en[1:]}.", f"{title.zh}。"),
+        findings=(*rows, *result.findings),
+        missing=(),
+    )
+
+
+def _compare_scores(reference: RunData, candidate: RunData) -> RungResult:
     lacking = [
         name
         for name, data in (("reference", reference), ("candidate", candidate))

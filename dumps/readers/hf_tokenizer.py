@@ -1,9 +1,8 @@
-"""A tokenizer folder of Hugging Face: what states its special tokens, and what is only listed.
+"""A tokenizer folder of Hugging Face: what states its special tokens, and what is large.
 
 ``tokenizer_config.json``, ``special_tokens_map.json`` and ``added_tokens.json`` are read, with the
 line of every key. ``tokenizer.json``, ``vocab.json``, ``merges.txt`` and ``chat_template.jinja``
-are recognised by their content and listed; vocabulary, merges and template are not parsed in this
-version.
+are recognised by their content; `tokenizer_content` parses them where two runs are compared.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from pathlib import Path
 
 from align.core.config_value import RawConfig
 from align.core.run import ArtifactKind
-from align.core.text import Text
 from dumps.readers.config_text import MAX_BYTES
 from dumps.readers.hf_config import read_hf_json
 from dumps.readers.reader import Glimpse, Progress, Reader
@@ -23,8 +21,10 @@ from dumps.readers.text import identify
 CONFIG = "hf_tokenizer_config"
 MAP = "hf_special_tokens_map"
 ADDED = "hf_added_tokens"
-STATING = (CONFIG, MAP, ADDED)
-"""Formats that state special tokens."""
+JSON = "hf_tokenizer_json"
+VOCABULARY = "hf_vocabulary"
+MERGES = "hf_merges"
+TEMPLATE = "hf_chat_template"
 
 _OBJECT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"')
 _KEY = re.compile(rb'"(\w+)"\s*:')
@@ -43,10 +43,7 @@ _MAP_KEY = re.compile(
 )
 _MIN_VOCABULARY = 100  # pairs of token and id in the first 64 KiB
 _MIN_MERGES = 20
-_LISTED = Text(
-    "is listed; vocabulary, merges and template are not compared in this version",
-    "仅列出；本版本不比较词表、merges 与模板",
-)
+_TEMPLATE_SUFFIXES = {".jinja", ".jinja2", ".j2"}
 
 
 def _keys(glimpse: Glimpse) -> set[bytes]:
@@ -118,8 +115,10 @@ def _is_piece(piece: str, known: set[str]) -> bool:
 
 def _is_template(glimpse: Glimpse) -> bool:
     head = glimpse.head
+    # One may start with plain text, and so may a log line that quotes one: the name decides.
     starts = head.lstrip().startswith((b"{%", b"{{", b"{#"))
-    return starts and b"messages" in head and b"role" in head
+    named = glimpse.path.suffix in _TEMPLATE_SUFFIXES and b"{%" in head
+    return (starts or named) and b"messages" in head and b"role" in head
 
 
 def _reading(format: str, sniff: Callable[[Glimpse], bool]) -> Reader:
@@ -131,7 +130,7 @@ def _reading(format: str, sniff: Callable[[Glimpse], bool]) -> Reader:
 
 def _listing(format: str, sniff: Callable[[Glimpse], bool]) -> Reader:
     def read(path: Path, progress: Progress) -> RawConfig:
-        return RawConfig(str(path), format, "huggingface", {}, notes=(_LISTED,))
+        return RawConfig(str(path), format, "huggingface", {})
 
     return Reader(format, ArtifactKind.TOKENIZER, sniff, read)
 
@@ -140,8 +139,8 @@ READERS = (
     _reading(CONFIG, _is_config),
     _reading(MAP, _is_map),
     _reading(ADDED, _is_added),
-    _listing("hf_tokenizer_json", _is_tokenizer_json),
-    _listing("hf_vocabulary", _is_vocabulary),
-    _listing("hf_merges", _is_merges),
-    _listing("hf_chat_template", _is_template),
+    _listing(JSON, _is_tokenizer_json),
+    _listing(VOCABULARY, _is_vocabulary),
+    _listing(MERGES, _is_merges),
+    _listing(TEMPLATE, _is_template),
 )

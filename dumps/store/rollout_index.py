@@ -187,6 +187,9 @@ def _digest(text: str) -> bytes:
     return blake2b(data, digest_size=_HASH_BYTES).digest()
 
 
+EMPTY_TEXT = _digest("")  # of a field that is there and holds nothing
+
+
 def _joined(parts: list[_Part]) -> dict[str, Any]:
     columns: dict[str, Any] = {
         name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, dtype)

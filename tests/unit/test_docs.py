@@ -157,6 +157,16 @@ def ids(text: str) -> list[str]:
     return [quoted or shown for quoted, shown in _ID.findall(text)]
 
 
+# where the rung of a name is compared, if not in align/<rung>
+_FOLDERS = {
+    "reward": "align/rollout",
+    "tokens": "align/rollout",
+    "advantage": "align/rollout",
+    "optimizer": "align/curves",
+    "tokenizer": "tokenizer_check",
+}
+
+
 def is_known(name: str) -> bool:
     """Tell whether a finding, table or configuration key of this name can occur.
 
@@ -165,15 +175,18 @@ def is_known(name: str) -> bool:
     package, _, rest = name.partition(".")
     if package == "config" and (rest in FIELDS or rest.rpartition(".")[0] + ".*" in FIELDS):
         return True
-    spelled = spellings("rollout" if package == "reward" else package) | spellings("frameworks")
-    return name in spelled or rest in spelled or name.rpartition(".")[2] in spelled
+    folder = _FOLDERS.get(package, f"align/{package}")
+    spelled = spellings(folder) | spellings("align/frameworks")
+    first, _, more = rest.partition("_")
+    joined = first in spelled and f"_{more}" in spelled  # f"{role}_token_id"
+    return name in spelled or rest in spelled or name.rpartition(".")[2] in spelled or joined
 
 
 @cache
-def spellings(package: str) -> frozenset[str]:
-    """Return the strings of a package's source, whole and cut at dots."""
+def spellings(folder: str) -> frozenset[str]:
+    """Return the strings of a folder's source, whole and cut at dots."""
     found: set[str] = set()
-    for path in (ROOT / "align" / package).rglob("*.py"):
+    for path in (ROOT / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found |= {node.value, *node.value.split(".")}

@@ -114,7 +114,7 @@ def test_the_instruct_tokenizer_under_a_base_models_name_is_the_first_cause(tmp_
 def test_the_same_folder_on_both_sides_is_silent(tmp_path: Path, files: Files) -> None:
     result = compared(tmp_path, files, files)
     assert (result.status, result.findings) == (RungStatus.ALIGNED, ())
-    assert "not compared in this version" in result.summary.en
+    assert "Not compared, as not in the files of both runs: chat template" in result.summary.en
 
 
 @pytest.mark.parametrize("names", [["config.json"], ["generation_config.json"]])

@@ -1,0 +1,274 @@
+"""What must hold between the engine's tokens and the trainer's input, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from align.rollout.token_rows import EngineRow, Ids, Int64, TokenRows, TrainerStep, matched
+
+Decode = Callable[[Sequence[int]], str]
+
+
+class Defect(str, Enum):
+    """A broken invariant; the value ends the finding's id."""
+
+    EOS_MISSING = "eos_missing"
+    EOS_FAKE = "eos_fake"
+    RETOKENISED = "retokenised"
+    RESPONSE_DIFFERS = "response_differs"
+    POSITIONS_ROUNDED = "position_ids_rounded"
+    POSITIONS_LEFT_PADDING = "position_ids_left_padding"
+    PADDING_SIDE = "padding_side"
+    MASK_SHIFTED = "mask_shifted"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """One row that breaks an invariant.
+
+    Args:
+        row: 0-based row of the trainer's batch.
+        expected, found: the ids, positions or mask around the first difference.
+        column: first column that differs, counted within the tensor ``tensor``.
+        engine: the engine's row where the check is against it.
+    """
+
+    defect: Defect
+    step: int
+    source: str
+    row: int
+    tensor: str
+    column: int
+    expected: Ids
+    found: Ids
+    engine: EngineRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the checks of one run saw; ``padding`` are the ids it pads with."""
+
+    num_rows: int
+    num_matched: int
+    broken: tuple[Broken, ...]
+    padding: frozenset[int]
+
+
+def check(rows: TokenRows, decode: Decode | None) -> Checked:
+    """Check every row of a run.
+
+    Args:
+        rows: of one run.
+        decode: token ids to text without special tokens; None where the tokenizer is not known.
+    """
+    stops = stop_ids(rows)
+    broken: list[Broken] = []
+    num_matched = 0
+    for step in rows.trainer:
+        broken += [*_padding(step), *_positions(step)]
+        pairs = matched(rows.engine.get(step.step, ()), step)
+        num_matched += len(pairs)
+        for engine, row in pairs:
+            broken += _response(step, row, engine, stops, decode)
+        broken += _masks(step, pairs)
+    num_rows = sum(len(step.input_ids) for step in rows.trainer)
+    padding = frozenset(i for step in rows.trainer for i in step.padding)
+    return Checked(num_rows, num_matched, tuple(broken), padding)
+
+
+def stop_ids(rows: TokenRows) -> frozenset[int]:
+    """Return the ids at which the engine of a run says it stopped by itself."""
+    return frozenset(
+        row.response[-1]
+        for step in rows.engine.values()
+        for row in step
+        if row.finish_reason == "stop" and row.response
+    )
+
+
+def _response(
+    step: TrainerStep, row: int, engine: EngineRow, stops: frozenset[int], decode: Decode | None
+) -> Iterator[Broken]:
+    found, made = step.response(row), engine.response
+    # A trainer with fewer columns than the engine has tokens cuts off; that is its setting.
+    made = made[: step.num_response_columns]
+    if found == made:
+        return
+    defect = _kind(found, engine, made, stops, decode, step.num_response_columns)
+    column = _first_difference(found, made)
+    around = slice(max(0, column - 2), column + 4)
+    yield Broken(
+        defect,
+        step.step,
+        step.source,
+        row,
+        "responses",
+        column,
+        made[around],
+        found[around],
+        engine,
+    )
+
+
+def _kind(
+    found: Ids,
+    engine: EngineRow,
+    made: Ids,
+    stops: frozenset[int],
+    decode: Decode | None,
+    width: int,
+) -> Defect:
+    if engine.finish_reason == "stop" and found == made[:-1]:
+        return Defect.EOS_MISSING
+    ends = bool(found) and found[-1] in stops and found[-1] not in made
+    if engine.finish_reason == "length" and ends and found[:-1] in (made, made[:-1]):
+        return Defect.EOS_FAKE
+    if decode is not None and _same_text(decode(found), decode(made), len(found) == width):
+        return Defect.RETOKENISED
+    return Defect.RESPONSE_DIFFERS
+
+
+def _same_text(found: str, made: str, fills_its_columns: bool) -> bool:
+    """Compare texts; one encoded to more tokens than there are columns is cut off at the end."""
+    return bool(found) and (found == made or (fills_its_columns and made.startswith(found)))
+
+
+def _masks(step: TrainerStep, pairs: Sequence[tuple[EngineRow, int]]) -> Iterator[Broken]:
+    """Compare the loss mask with the response's tokens; a row left out whole is a choice.
+
+    A mask that ends one token early without starting early can be eos masked out or a shift: it is
+    a shift where responses that never stopped lose their last token as well.
+    """
+    if step.mask is None:
+        return
+    early: list[tuple[EngineRow, int]] = []
+    late: list[tuple[EngineRow, int]] = []
+    no_end: list[tuple[EngineRow, int]] = []
+    for engine, row in pairs:
+        mask, expected = step.mask[row] != 0, _expected_mask(step, row, engine)
+        if expected is None or not mask.any() or np.array_equal(mask, expected):
+            continue
+        if np.array_equal(mask, _shifted(expected, 1)):
+            late.append((engine, row))
+        elif _lacks_only_the_end(mask, expected):
+            (no_end if engine.finish_reason == "stop" else early).append((engine, row))
+        elif np.array_equal(mask, _shifted(expected, -1)):
+            early.append((engine, row))
+    if early:
+        early, no_end = early + no_end, []
+    for defect, chosen in ((Defect.MASK_SHIFTED, late + early), (Defect.EOS_MISSING, no_end)):
+        for engine, row in chosen:
+            yield _broken_mask(step, row, engine, defect)
+
+
+def _expected_mask(step: TrainerStep, row: int, engine: EngineRow) -> Int64 | None:
+    """Return 1 at the model's tokens; None where the trainer holds other tokens than were made."""
+    width = step.num_response_columns
+    attended = step.attention[row, step.split :] != 0
+    if int(attended.sum()) != min(len(engine.mask), width):
+        return None
+    mask = np.zeros(width, np.int64)
+    mask[attended] = engine.mask[:width]
+    return mask
+
+
+def _shifted(mask: Int64, by: int) -> Int64:
+    moved = np.zeros_like(mask)
+    if by > 0:
+        moved[by:] = mask[:-by]
+    else:
+        moved[:by] = mask[-by:]
+    return moved
+
+
+def _lacks_only_the_end(mask: Int64, expected: Int64) -> bool:
+    without = expected.copy()
+    without[np.flatnonzero(expected)[-1:]] = 0
+    return bool(np.array_equal(mask, without))
+
+
+def _broken_mask(step: TrainerStep, row: int, engine: EngineRow, defect: Defect) -> Broken:
+    expected, found = _expected_mask(step, row, engine), step.mask
+    assert expected is not None and found is not None
+    made = tuple(expected.tolist())
+    has = tuple((found[row] != 0).astype(np.int64).tolist())
+    column = _first_difference(has, made)
+    return Broken(defect, step.step, step.source, row, "response_mask", column, made, has, engine)
+
+
+def _padding(step: TrainerStep) -> Iterator[Broken]:
+    """Find padding between prompt and response: the first token is then predicted from padding."""
+    if not step.split:
+        return
+    attended = step.attention != 0
+    gap = attended[:, : step.split].any(1) & ~attended[:, step.split - 1]
+    for row in np.flatnonzero(gap & attended[:, step.split :].any(1)).tolist():
+        last = int(np.flatnonzero(attended[row, : step.split])[-1])
+        around = slice(last, last + 6)
+        found = tuple(attended[row, around].astype(np.int64).tolist())
+        yield Broken(
+            Defect.PADDING_SIDE,
+            step.step,
+            step.source,
+            row,
+            "attention_mask",
+            last + 1,
+            (1,) * len(found),
+            found,
+        )
+
+
+def _positions(step: TrainerStep) -> Iterator[Broken]:
+    """Find positions that do not count the attended tokens one by one; a constant start is free."""
+    if step.positions is None:
+        return
+    for row in range(len(step.input_ids)):
+        attended = np.flatnonzero(step.attention[row])
+        if not len(attended):
+            continue
+        found = step.positions[row, attended]
+        expected = np.arange(len(attended), dtype=np.int64) + found[0]
+        if np.array_equal(found, expected):
+            continue
+        defect = _position_defect(found, expected, attended, step.split)
+        if defect is None:
+            continue
+        first = _first_difference(tuple(found), tuple(expected))
+        around = slice(max(0, first - 2), first + 4)
+        yield Broken(
+            defect,
+            step.step,
+            step.source,
+            row,
+            "position_ids",
+            int(attended[first]),
+            tuple(expected[around].tolist()),
+            tuple(found[around].tolist()),
+        )
+
+
+def _position_defect(found: Int64, expected: Int64, columns: Int64, split: int) -> Defect | None:
+    """Name what was done to the positions of one row; None for what this check does not know."""
+    in_response = columns >= split
+    if np.array_equal(found[in_response], columns[in_response]) and np.array_equal(
+        found[~in_response], expected[~in_response]
+    ):
+        return Defect.POSITIONS_LEFT_PADDING
+    rounded = any(np.array_equal(found, _rounded(expected, bits)) for bits in (8, 11))
+    return Defect.POSITIONS_ROUNDED if rounded else None
+
+
+def _rounded(positions: Int64, bits: int) -> Int64:
+    """Round whole numbers to a significand of some bits, ties to even: bfloat16 8, float16 11."""
+    mantissa, exponent = np.frexp(positions.astype(np.float64))
+    rounded: Int64 = np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits).astype(np.int64)
+    return rounded
+
+
+def _first_difference(a: Ids, b: Ids) -> int:
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))

@@ -1,0 +1,177 @@
+"""What the large files of a tokenizer folder hold: vocabulary, merges, added tokens.
+
+Parsed content, not text: merges written as pairs or as strings are the same merges, and the
+``#version`` line of merges.txt is none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from align.core.errors import DumpError
+
+MAX_BYTES = 256 << 20  # the largest tokenizer.json known has 35 MB
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_T = TypeVar("_T")
+
+Merge = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AddedToken:
+    """A token outside the model's vocabulary; flags that a file does not state are left out."""
+
+    id: int
+    flags: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerJson:
+    """What tokenizer.json states; None where it does not.
+
+    Args:
+        begins_with: tokens the post-processor puts before every text.
+        padding_side: "left" or "right".
+    """
+
+    vocabulary: Mapping[str, int] | None
+    merges: tuple[Merge, ...] | None
+    added: Mapping[str, AddedToken]
+    begins_with: tuple[str, ...] | None
+    padding_side: str | None
+
+
+def read_tokenizer_json(path: Path) -> TokenizerJson:
+    """Read tokenizer.json.
+
+    Raises:
+        DumpError: It is no whole JSON object, or not laid out as one of tokenizers.
+    """
+    return _laid_out(path, lambda: _tokenizer_json(_load(path)))
+
+
+def read_vocabulary(path: Path) -> Mapping[str, int]:
+    """Read vocab.json.
+
+    Raises:
+        DumpError: It is no whole JSON object of tokens and ids.
+    """
+    return _laid_out(path, lambda: {str(token): int(id) for token, id in _load(path).items()})
+
+
+def read_merges(path: Path) -> tuple[Merge, ...]:
+    """Read merges.txt, best merge first.
+
+    Raises:
+        DumpError: A line is no pair of two pieces.
+    """
+    lines = [line for line in _text(path).split("\n") if line and not line.startswith("#version")]
+    return _laid_out(path, lambda: tuple(_merge(line.rstrip("\r")) for line in lines))
+
+
+def read_template(path: Path) -> str:
+    """Read chat_template.jinja.
+
+    Raises:
+        DumpError: It is too large.
+    """
+    return _text(path)
+
+
+def line_of(path: Path, entry: str | Merge) -> int | None:
+    """Return the 1-based line of a token or merge in a file that was read before."""
+    text = _text(path)
+    if isinstance(entry, str):
+        patterns = [_quoted(entry) + r"\s*[:,]"]
+    else:
+        first, second = map(_quoted, entry)
+        whole = " ".join(entry)
+        patterns = [rf"{first}\s*,\s*{second}", _quoted(whole), rf"(?m)^{re.escape(whole)}\r?$"]
+    found = next((m for pattern in patterns if (m := re.search(pattern, text))), None)
+    return text.count("\n", 0, found.start()) + 1 if found else None
+
+
+def _quoted(text: str) -> str:
+    spellings = {json.dumps(text, ensure_ascii=ascii) for ascii in (False, True)}
+    return f"(?:{'|'.join(map(re.escape, sorted(spellings)))})"
+
+
+def _text(path: Path) -> str:
+    if path.stat().st_size > MAX_BYTES:
+        raise _error(path, f"is larger than {MAX_BYTES >> 20} MiB")
+    return path.read_bytes().decode("utf-8", "replace").removeprefix("\ufeff")
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        loaded = json.loads(_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise _error(path, f"is no whole JSON text ({error})") from error
+    if not isinstance(loaded, dict):
+        raise _error(path, "is no JSON object")
+    return loaded
+
+
+def _laid_out(path: Path, parse: Callable[[], _T]) -> _T:
+    try:
+        return parse()
+    except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
+        raise _error(path, f"is not laid out as expected ({error!r})") from error
+
+
+def _error(path: Path, problem: str) -> DumpError:
+    return DumpError(
+        where=str(path), problem=problem, fix="copy the file again from the model's folder"
+    )
+
+
+def _tokenizer_json(loaded: dict[str, Any]) -> TokenizerJson:
+    model = loaded.get("model") or {}
+    merges, pieces = model.get("merges"), model.get("vocab")
+    if isinstance(pieces, list):  # unigram: pieces with scores, in the order of their ids
+        pieces = {piece: number for number, (piece, _) in enumerate(pieces)}
+    return TokenizerJson(
+        vocabulary=None if pieces is None else {str(t): int(n) for t, n in pieces.items()},
+        merges=None if merges is None else tuple(map(_merge, merges)),
+        added={t["content"]: added_token(t) for t in loaded.get("added_tokens") or ()},
+        begins_with=tuple(_begins_with(loaded["post_processor"] or {}))
+        if "post_processor" in loaded
+        else None,
+        padding_side=_side((loaded.get("padding") or {}).get("direction")),
+    )
+
+
+def added_token(stated: Mapping[str, Any]) -> AddedToken:
+    """Return an added token from its fields in a file.
+
+    Raises:
+        KeyError, TypeError, ValueError: It has no id.
+    """
+    flags = {name: stated[name] for name in _FLAGS if isinstance(stated.get(name), bool)}
+    return AddedToken(int(stated["id"]), flags)
+
+
+def _merge(stated: str | list[str]) -> Merge:
+    first, second = stated.split(" ") if isinstance(stated, str) else stated
+    return str(first), str(second)
+
+
+def _begins_with(processor: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the tokens that a post-processor puts before a single text."""
+    for inner in processor.get("processors") or ():
+        yield from _begins_with(inner)
+    if "cls" in processor:  # BertProcessing and RobertaProcessing
+        yield str(processor["cls"][0])
+    for piece in processor.get("single") or ():
+        if "SpecialToken" not in piece:
+            return
+        yield str(piece["SpecialToken"]["id"])
+
+
+def _side(direction: object) -> str | None:
+    return direction.lower() if isinstance(direction, str) else None
