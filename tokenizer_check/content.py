@@ -211,7 +211,7 @@ def _decoder(config: RawConfig) -> dict[str, AddedToken]:
     by_id: dict[str, dict[str, ConfigLeaf]] = defaultdict(dict)
     for key, value in config.values.items():
         number, dot, name = key.removeprefix(_DECODER).partition(".")
-        if key.startswith(_DECODER) and dot and number.isdecimal():
+        if key.startswith(_DECODER) and dot and number.isdecimal() and len(number) < 10:
             by_id[number][name] = value.value
     return {
         content: added_token({**fields, "id": number})

@@ -71,13 +71,19 @@ def _differing(diff: TemplateDiff, reference: Found[str], candidate: Found[str])
 
 
 def _shown(rendering: Rendering) -> str:
-    return rendering.text if rendering.text is not None else f"[refused: {rendering.refused}]"
+    text = f"[refused: {rendering.refused}]" if rendering.text is None else rendering.text
+    return _printable(text)
 
 
 def _around(text: str, at: int) -> str:
-    """Quote up to 200 characters, some of them shared."""
+    """Quote up to 200 characters in one line, some of them shared."""
     start = max(0, at - 40)
-    return text[start : start + 200]
+    return _printable(text[start : start + 200]).replace("\n", "\\n")[:200]
+
+
+def _printable(text: str) -> str:
+    """Replace halves of characters, which JSON may hold and UTF-8 may not."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _unknown(failed: str, reference: Found[str], candidate: Found[str]) -> Finding:

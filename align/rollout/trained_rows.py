@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from align.core.errors import AlignError
+from align.core.finding import Scalar
+from align.core.rollout import RolloutBatch
 from align.core.run import ArtifactKind
-from align.rollout.token_rows import Ids, TokenRows, matched, token_rows
 from dumps.readers.registry import reader_named
 from dumps.readers.trainer_inputs import TrainerInputs
 from dumps.store.run_data import RunData
 
 FloatArray = npt.NDArray[np.float64]
 Place = tuple[str, int]  # dump file and 1-based line
+Ids = tuple[int, ...]
+TokenText = tuple[Ids, Ids]  # prompt and response
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +43,7 @@ class TrainedStep:
     step: int
     source: str
     places: tuple[Place, ...]
-    texts: tuple[tuple[Ids, Ids], ...]
+    texts: tuple[TokenText, ...]
     groups: tuple[str, ...]
     dumped: FloatArray
     trained: FloatArray
@@ -50,93 +54,134 @@ class TrainedStep:
         return len(self.places)
 
 
+@dataclass(frozen=True, slots=True)
+class _DumpedRow:
+    place: Place
+    score: float
+    group: str
+
+
+_Dumped = Mapping[int, Mapping[TokenText, Sequence[_DumpedRow]]]
+
+
 def trained_steps(data: RunData) -> list[TrainedStep]:
-    """Return the steps of which every trained row is found in the dump, word by word."""
-    rows = token_rows(data)
-    if not rows.engine or not rows.trainer:
-        return []
-    dumped = _dumped(data)
-    inputs = _inputs(data)
-    found = (_step(rows, number, inputs, dumped) for number in range(len(rows.trainer)))
-    return [step for step in found if step is not None]
+    """Return the steps of which every trained row is found in the dump, token by token."""
+    artifacts = data.run.of_kind(ArtifactKind.TOKENS)
+    dumped = _dumped(data) if artifacts else {}
+    steps = []
+    for artifact in artifacts if dumped else ():
+        try:
+            inputs = reader_named(artifact.format, artifact.kind).read(
+                artifact.path, lambda _: None
+            )
+            step = _step(inputs, dumped) if isinstance(inputs, TrainerInputs) else None
+        except AlignError:  # the tokens rung says which file, and why
+            continue
+        if step is not None:
+            steps.append(step)
+    return sorted(steps, key=lambda step: step.step)
 
 
-def _dumped(data: RunData) -> Mapping[Place, tuple[float, str | None]]:
-    """Return score and uid of every dumped row."""
-    dumped: dict[Place, tuple[float, str | None]] = {}
+def scores_by_text(step: TrainedStep) -> Mapping[TokenText, FloatArray]:
+    """Return the dumped scores of each text: of equal rows nobody can say which is which."""
+    scores: dict[TokenText, list[float]] = defaultdict(list)
+    for text, score in zip(step.texts, step.dumped, strict=True):
+        scores[text].append(float(score))
+    return {text: np.array(values) for text, values in scores.items()}
+
+
+def _dumped(data: RunData) -> _Dumped:
+    """Return the rows that record token ids, by step and by text."""
+    dumped: dict[int, dict[TokenText, list[_DumpedRow]]] = {}
     for batch in data.rollout_batches():
-        for i, line in enumerate(batch.lines):
-            score = float("nan") if batch.scores is None else float(batch.scores[i])
-            uid = None if batch.uids is None else batch.uids[i]
-            dumped[batch.source, int(line)] = score, uid
+        columns = [batch.extras.get(name) for name in ("prompt_ids", "response_ids")]
+        if batch.steps is None or columns[0] is None or columns[1] is None:
+            continue
+        for i, (prompt, response) in enumerate(zip(columns[0], columns[1], strict=True)):
+            text = _ids(prompt), _ids(response)
+            of_step = dumped.setdefault(int(batch.steps[i]), {})
+            of_step.setdefault(text, []).append(_row(batch, i, text[0]))
     return dumped
 
 
-def _inputs(data: RunData) -> Mapping[str, TrainerInputs]:
-    inputs: dict[str, TrainerInputs] = {}
-    for artifact in data.run.of_kind(ArtifactKind.TOKENS):
-        try:
-            read = reader_named(artifact.format, artifact.kind).read(artifact.path, lambda _: None)
-        except AlignError:  # the tokens rung names it
-            continue
-        if isinstance(read, TrainerInputs):
-            inputs[str(read.path)] = read
-    return inputs
-
-
-def _step(
-    rows: TokenRows,
-    number: int,
-    inputs: Mapping[str, TrainerInputs],
-    dumped: Mapping[Place, tuple[float, str | None]],
-) -> TrainedStep | None:
-    trainer = rows.trainer[number]
-    pairs = matched(rows.engine.get(trainer.step, ()), trainer)
-    whole = len(pairs) == len(trainer.input_ids) and all(
-        engine.response == trainer.response(row) for engine, row in pairs
+def _row(batch: RolloutBatch, i: int, prompt: Ids) -> _DumpedRow:
+    uid = None if batch.uids is None else batch.uids[i]
+    return _DumpedRow(
+        place=(batch.source, int(batch.lines[i])),
+        score=float("nan") if batch.scores is None else float(batch.scores[i]),
+        group=str(prompt) if uid is None else uid,
     )
-    rewards = _tensor(inputs.get(trainer.source), "token_level_rewards")
-    if not whole or trainer.mask is None or rewards is None or rewards.shape != trainer.mask.shape:
+
+
+def _ids(value: Scalar) -> Ids:
+    """Return a list of token ids, which dumps hand on as its JSON; empty for anything else."""
+    try:
+        ids = json.loads(value) if isinstance(value, str) else None
+    except ValueError:
+        return ()
+    return tuple(ids) if isinstance(ids, list) and all(type(i) is int for i in ids) else ()
+
+
+def _step(inputs: TrainerInputs, dumped: _Dumped) -> TrainedStep | None:
+    names = ("input_ids", "attention_mask", "response_mask", "token_level_rewards")
+    given = [_matrix(inputs, name) for name in names]
+    tensors = [tensor for tensor in given if tensor is not None]
+    if inputs.step is None or len(tensors) < len(names):
         return None
-    mask = trainer.mask != 0
-    advantages = _tensor(inputs.get(trainer.source), "advantages")
+    ids, attention, mask, rewards = tensors
+    if ids.shape != attention.shape or mask.shape != rewards.shape or len(ids) != len(mask):
+        return None
+    texts = _texts(ids, attention != 0, mask.shape[1])
+    rows = _paired(texts, dumped.get(inputs.step, {}))
+    if rows is None:
+        return None
+    advantages = _matrix(inputs, "advantages")
     if advantages is not None and advantages.shape != mask.shape:
         advantages = None
-    places = tuple(engine.stands_in for engine, _ in pairs)
-    uids = [dumped[place][1] for place in places]
+    own = mask != 0
     return TrainedStep(
-        step=trainer.step,
-        source=trainer.source,
-        places=places,
-        texts=tuple((engine.prompt, engine.response) for engine, _ in pairs),
-        groups=tuple(
-            str(engine.prompt) if uid is None else uid
-            for (engine, _), uid in zip(pairs, uids, strict=True)
-        ),
-        dumped=np.array([dumped[place][0] for place in places], np.float64),
+        step=inputs.step,
+        source=str(inputs.path),
+        places=tuple(row.place for row in rows),
+        texts=texts,
+        groups=tuple(row.group for row in rows),
+        dumped=np.array([row.score for row in rows], np.float64),
         trained=rewards.sum(axis=1),  # verl sums without the mask
-        least=None if advantages is None else _over(advantages, mask, np.inf).min(axis=1),
-        greatest=None if advantages is None else _over(advantages, mask, -np.inf).max(axis=1),
+        least=None if advantages is None else np.where(own, advantages, np.inf).min(axis=1),
+        greatest=None if advantages is None else np.where(own, advantages, -np.inf).max(axis=1),
     )
 
 
-def _tensor(inputs: TrainerInputs | None, name: str) -> FloatArray | None:
-    try:
-        tensor = None if inputs is None else inputs.tensor(name)
-    except AlignError:
-        return None
-    if tensor is None or tensor.ndim != 2 or tensor.dtype.kind != "f":
+def _matrix(inputs: TrainerInputs, name: str) -> FloatArray | None:
+    """float64 [b, width]; None where the file has no such numbers."""
+    tensor = inputs.tensor(name)
+    if tensor is None or tensor.ndim != 2 or tensor.dtype.kind not in "biuf":
         return None
     return tensor.astype(np.float64)
 
 
-def _over(values: FloatArray, mask: npt.NDArray[np.bool_], otherwise: float) -> FloatArray:
-    return np.where(mask, values, otherwise)
+def _texts(ids: FloatArray, attended: npt.NDArray[np.bool_], width: int) -> tuple[TokenText, ...]:
+    """Return the attended tokens of prompt and response; the last ``width`` columns answer."""
+    split = ids.shape[1] - width
+    whole = ids.astype(np.int64)
+    return tuple(
+        (
+            tuple(row[:split][seen[:split]].tolist()),
+            tuple(row[split:][seen[split:]].tolist()),
+        )
+        for row, seen in zip(whole, attended, strict=True)
+    )
 
 
-def scores_by_text(step: TrainedStep) -> Mapping[tuple[Ids, Ids], FloatArray]:
-    """Return the dumped scores of each text: of equal rows nobody can say which is which."""
-    scores: dict[tuple[Ids, Ids], list[float]] = defaultdict(list)
-    for text, score in zip(step.texts, step.dumped, strict=True):
-        scores[text].append(float(score))
-    return {text: np.array(values) for text, values in scores.items()}
+def _paired(
+    texts: Sequence[TokenText], dumped: Mapping[TokenText, Sequence[_DumpedRow]]
+) -> list[_DumpedRow] | None:
+    """Pair rows by their tokens, equal ones in their order; None unless each row has a pair."""
+    waiting = {text: list(rows) for text, rows in dumped.items()}
+    rows = []
+    for text in texts:
+        left = waiting.get(text)
+        if not left:
+            return None
+        rows.append(left.pop(0))
+    return rows

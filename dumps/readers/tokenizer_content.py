@@ -17,6 +17,14 @@ from align.core.errors import DumpError
 
 MAX_BYTES = 256 << 20  # the largest tokenizer.json known has 35 MB
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_OTHER_LAYOUT = (
+    AttributeError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 _T = TypeVar("_T")
 
 Merge = tuple[str, str]
@@ -61,7 +69,13 @@ def read_vocabulary(path: Path) -> Mapping[str, int]:
     Raises:
         DumpError: It is no whole JSON object of tokens and ids.
     """
-    return _laid_out(path, lambda: {str(token): int(id) for token, id in _load(path).items()})
+    return _laid_out(path, lambda: _ids(_load(path)))
+
+
+def _ids(stated: Mapping[str, Any]) -> Mapping[str, int]:
+    if not all(type(number) is int for number in stated.values()):
+        raise ValueError("an id is no whole number")
+    return stated
 
 
 def read_merges(path: Path) -> tuple[Merge, ...]:
@@ -70,8 +84,9 @@ def read_merges(path: Path) -> tuple[Merge, ...]:
     Raises:
         DumpError: A line is no pair of two pieces.
     """
-    lines = [line for line in _text(path).split("\n") if line and not line.startswith("#version")]
-    return _laid_out(path, lambda: tuple(_merge(line.rstrip("\r")) for line in lines))
+    lines = _text(path).replace("\r\n", "\n").split("\n")
+    stated = [line for line in lines if line and not line.startswith("#version")]
+    return _laid_out(path, lambda: _merges(stated))
 
 
 def read_template(path: Path) -> str:
@@ -120,7 +135,7 @@ def _load(path: Path) -> dict[str, Any]:
 def _laid_out(path: Path, parse: Callable[[], _T]) -> _T:
     try:
         return parse()
-    except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
+    except _OTHER_LAYOUT as error:
         raise _error(path, f"is not laid out as expected ({error!r})") from error
 
 
@@ -134,11 +149,11 @@ def _tokenizer_json(loaded: dict[str, Any]) -> TokenizerJson:
     model = loaded.get("model") or {}
     merges, pieces = model.get("merges"), model.get("vocab")
     if isinstance(pieces, list):  # unigram: pieces with scores, in the order of their ids
-        pieces = {piece: number for number, (piece, _) in enumerate(pieces)}
+        pieces = {str(piece): number for number, (piece, _) in enumerate(pieces)}
     return TokenizerJson(
-        vocabulary=None if pieces is None else {str(t): int(n) for t, n in pieces.items()},
-        merges=None if merges is None else tuple(map(_merge, merges)),
-        added={t["content"]: added_token(t) for t in loaded.get("added_tokens") or ()},
+        vocabulary=None if pieces is None else _ids(pieces),
+        merges=None if merges is None else _merges(merges),
+        added={str(t["content"]): added_token(t) for t in loaded.get("added_tokens") or ()},
         begins_with=tuple(_begins_with(loaded["post_processor"] or {}))
         if "post_processor" in loaded
         else None,
@@ -156,9 +171,12 @@ def added_token(stated: Mapping[str, Any]) -> AddedToken:
     return AddedToken(int(stated["id"]), flags)
 
 
-def _merge(stated: str | list[str]) -> Merge:
-    first, second = stated.split(" ") if isinstance(stated, str) else stated
-    return str(first), str(second)
+def _merges(stated: list[str] | list[list[str]]) -> tuple[Merge, ...]:
+    """Return merges from ``"a b"`` (merges.txt, older tokenizer.json) or ``["a", "b"]``."""
+    pairs = [tuple(one.split(" ") if isinstance(one, str) else one) for one in stated]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError("a merge is not of two pieces")
+    return tuple((str(first), str(second)) for first, second in pairs)
 
 
 def _begins_with(processor: Mapping[str, Any]) -> Iterator[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import resource
 import statistics
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from email.parser import Parser
@@ -59,12 +59,7 @@ def test_help_loads_no_heavy_package() -> None:
 
 def test_help_answers_within_a_quarter_second_of_python_itself() -> None:
     align = str(Path(sys.executable).with_name("align"))
-    extra_s: list[float] = []
-    for _ in range(4):  # another process may have had the cores: the best of four rounds counts
-        extra_s.append(_extra_seconds([align, "--help"], over=[sys.executable, "-c", "pass"]))
-        if extra_s[-1] <= 0.25:
-            return
-    pytest.fail(f"seconds over `python -c pass`, a median in each round: {extra_s}")
+    assert _extra_seconds([align, "--help"], over=[sys.executable, "-c", "pass"]) <= 0.25
 
 
 def test_the_align_script_runs_the_command_line() -> None:
@@ -183,13 +178,20 @@ def _imported_at_top(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _extra_seconds(command: list[str], *, over: list[str], rounds: int = 7) -> float:
-    """Time both commands in turn and subtract the medians."""
+    """Run both commands in turn and subtract the medians of their processor time.
+
+    Nothing in ``align --help`` waits, so on a free core this is the time a user sees; unlike that
+    it does not depend on what else the machine is doing.
+    """
     taken_s: dict[int, list[float]] = {0: [], 1: []}
     for _ in range(rounds):
         for which, argv in enumerate((command, over)):
-            start = time.perf_counter()
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run(argv, check=True, capture_output=True)
-            taken_s[which].append(time.perf_counter() - start)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            taken_s[which].append(
+                after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+            )
     return statistics.median(taken_s[0]) - statistics.median(taken_s[1])
 
 

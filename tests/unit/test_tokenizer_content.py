@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,9 @@ def run(folder: Path, **files: object) -> RunData:
     return RunData(discover([folder]))
 
 
-def compared(tmp_path: Path, reference: dict[str, object], candidate: dict[str, object]) -> Any:
+def compared(
+    tmp_path: Path, reference: Mapping[str, object], candidate: Mapping[str, object]
+) -> RungResult:
     base: dict[str, object] = {"json": JSON, "config": CONFIG, "template": TEMPLATE}
     return compare(
         run(tmp_path / "a", **{**base, **reference}), run(tmp_path / "b", **{**base, **candidate})
@@ -155,8 +157,9 @@ def test_another_end_token_is_no_difference_of_the_template(tmp_path: Path) -> N
 
 
 def test_a_refused_role_differs_from_a_rendered_one_and_two_refusals_do_not() -> None:
-    refusing = "{% if messages[0].role == 'system' %}{{ raise_exception('%s') }}{% endif %}"
-    a, b = refusing % "no system" + TEMPLATE, refusing % "not supported" + TEMPLATE
+    refusing = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    a = refusing + TEMPLATE
+    b = a.replace("no system", "not supported")
     assert diff_templates(a, b, {}).differing == ()
     differing = diff_templates(TEMPLATE, a, {}).differing
     assert len(differing) == 4 and differing[0][2].refused == "no system"
@@ -179,11 +182,9 @@ def test_a_refused_role_differs_from_a_rendered_one_and_two_refusals_do_not() ->
 def test_a_hostile_or_broken_template_is_stopped_and_never_called_different(
     template: str, problem: str
 ) -> None:
-    renderings = render(template, {})
-    assert len(renderings) == len(CONVERSATIONS)
-    assert all(r.text is None and problem in (r.failed or "") for r in renderings)
     diff = diff_templates(TEMPLATE, template, {})
-    assert diff.differing == () and diff.failed is not None
+    assert diff.differing == ()
+    assert diff.failed is not None and problem in diff.failed
 
 
 def test_a_template_that_cannot_be_rendered_is_a_warning(tmp_path: Path) -> None:
@@ -355,9 +356,9 @@ def test_a_large_vocabulary_is_compared_in_time(corpus: Path, tmp_path: Path) ->
     lines = (real / "merges.txt").read_text(encoding="utf-8").split("\n")
     lost = lines.pop(100_000)
     (changed / "merges.txt").write_text("\n".join(lines), encoding="utf-8")
-    started = time.perf_counter()
+    started = time.process_time()  # of this process alone: other tests may run beside it
     result = compare(RunData(discover([real])), RunData(discover([changed])))
-    assert time.perf_counter() - started < 3
+    assert time.process_time() - started < 3
     finding = the(result, "tokenizer.merges")
     assert finding.evidence[0].line == 100_001
     assert finding.reference == " + ".join(map(repr, lost.split(" ")))
