@@ -16,7 +16,7 @@ _COMMANDS = {
     "report": ("align.cli.report", "Compare two runs and write the report: the main job."),
     "run": ("align.cli.run", "Say what a run folder holds, and write its manifest."),
     "config": ("align.cli.config", "Compare what the two configurations really do."),
-    "tokenizer": ("align.cli.tokenizer", "Compare the tokenizers' special tokens."),
+    "tokenizer": ("align.cli.tokenizer", "Compare how text becomes ids on both sides."),
     "data": ("align.cli.data", "Compare the rows each step trains on."),
     "rollout": ("align.cli.rollout", "Compare what the models answered."),
     "curves": ("align.cli.curves", "Compare metrics over steps."),

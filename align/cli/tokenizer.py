@@ -1,4 +1,4 @@
-"""``align tokenizer``: what ends, pads and begins a text on both sides."""
+"""``align tokenizer``: how text becomes ids on both sides."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from align.cli.rung_diff import diff_command
 
 @click.group()
 def command() -> None:
-    """Compare the tokenizers' special tokens."""
+    """Compare the tokenizers."""
 
 
 command.add_command(
     diff_command(
         "tokenizer_check.rung",
-        "Compare eos, pad, bos and unk as the tokenizer folders and config.json state them.",
+        "Compare special tokens, vocabulary, merges and the rendered chat template.",
     )
 )
