@@ -61,8 +61,9 @@ def join(config: StackConfig) -> None:
 
 
 def leave() -> None:
-    """Leave the process group."""
+    """Leave the process group, all ranks together: one that ends early makes torchrun stop all."""
     if _is_on():
+        dist.barrier()
         dist.destroy_process_group()
 
 

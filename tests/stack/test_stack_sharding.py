@@ -31,11 +31,14 @@ pytestmark = pytest.mark.skipif(
 
 # Gradients are saved before they are clipped; both runs start from equal weights.
 _PROGRAM = """
+import os
 import sys
 from pathlib import Path
 from tests.stack.test_stack_sharding import train_keeping_gradients
 
 train_keeping_gradients(Path(sys.argv[1]), sys.argv[2:])
+sys.stdout.flush()
+os._exit(0)  # torch's own threads sometimes abort the interpreter's exit, with everything written
 """
 _SETTINGS = (  # every model of the stack takes part: actor, reference and critic
     *TINY,
