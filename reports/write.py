@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from align.core.errors import AlignError
+from dumps.store.atomic import write_atomic
 from reports.render import html, json, markdown
 
 
@@ -44,9 +43,8 @@ def write_report(document: Mapping[str, Any], folder: Path, lang: str) -> Paths:
         paths.json: json.render(document),
     }
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
-            _write_whole(path, text)
+            write_atomic(path, text)
     except OSError as error:
         raise AlignError(
             where=str(error.filename or folder),
@@ -54,23 +52,3 @@ def write_report(document: Mapping[str, Any], folder: Path, lang: str) -> Paths:
             fix="choose another folder with -o",
         ) from error
     return paths
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write beside ``path`` and move there: a reader sees the old file or the new one."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode("utf-8"))
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-
-
-def _umask() -> int:
-    """Return the process's umask, which can only be read by setting it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

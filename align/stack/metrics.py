@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -108,11 +108,6 @@ def kl_metrics(kl: Tensor, batch: TrainBatch, coefficient: float) -> dict[str, f
         "actor/reward_kl_penalty": float(per_response.mean()),
         "actor/reward_kl_penalty_coeff": coefficient,
     }
-
-
-def finite_metrics(metrics: Mapping[str, float]) -> bool:
-    """Tell whether every value is a finite number."""
-    return all(math.isfinite(value) for value in metrics.values())
 
 
 def _spread(name: str, values: Tensor) -> dict[str, float]:

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 # What no reader of this version takes for an artifact, as patterns below the run folder.
 UNREAD = (
     "order.jsonl",
-    "trainer_inputs/*.safetensors",
-    "tokenizer/*",
     "warmup/*.safetensors",
     "checkpoints/global_step_*/*",
 )

@@ -25,6 +25,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def _umask() -> int:
-    mask = os.umask(0)
+    """Return the process's umask, which can only be read by setting it."""
+    mask = os.umask(0o022)
     os.umask(mask)
     return mask

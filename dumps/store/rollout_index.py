@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -71,10 +71,6 @@ class RolloutIndex:
 
     def __len__(self) -> int:
         return len(self.line)
-
-    def with_steps(self, step: Int64) -> RolloutIndex:
-        """Return the same rows under other steps."""
-        return replace(self, step=step)
 
     def texts(self, rows: Sequence[int] | Int64) -> list[RowText]:
         """Read prompts and responses of some rows again, in the order asked for."""
