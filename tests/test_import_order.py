@@ -28,7 +28,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ),
     ("align.layers",),
     ("align.stack", "align.ladder"),
-    ("align.bisect", "align.inventory"),
+    ("align.bisect", "align.inventory", "align.doctor"),
     ("reports",),
     ("align.cli",),
 )
