@@ -64,16 +64,9 @@ def compare_advantages(reference: RunData, candidate: RunData) -> RungResult:
 def compare_schedules(reference: RunData, candidate: RunData) -> RungResult:
     """Check the logged learning rates against the schedules both configurations declare."""
     from align.config.normalise import effective
-    from align.curves.declared_schedule import Formulas
     from align.curves.schedule_rung import compare
-    from align.objective.schedules import megatron_lr, verl_lr
 
-    return compare(
-        reference,
-        candidate,
-        lambda run: effective(run.configs, run.run.manifest),
-        Formulas(verl_lr, megatron_lr),
-    )
+    return compare(reference, candidate, lambda run: effective(run.configs, run.run.manifest))
 
 
 def climb(

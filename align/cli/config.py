@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from align.cli.rung_diff import diff_command
+from align.cli.config_diff import diff
+from align.cli.config_explain import explain
 
 
 @click.group()
@@ -12,9 +13,5 @@ def command() -> None:
     """Compare what the two configurations really do."""
 
 
-command.add_command(
-    diff_command(
-        "align.config.rung",
-        "Compare effective values, worst difference first: defaults and units are resolved.",
-    )
-)
+command.add_command(diff)
+command.add_command(explain)

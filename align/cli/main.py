@@ -16,6 +16,7 @@ _COMMANDS = {
     "report": ("align.cli.report", "Compare two runs and write the report: the main job."),
     "run": ("align.cli.run", "Say what a run folder holds, and write its manifest."),
     "config": ("align.cli.config", "Compare what the two configurations really do."),
+    "doctor": ("align.cli.doctor", "Examine one run: problems, stack, where its time goes."),
     "tokenizer": ("align.cli.tokenizer", "Compare how text becomes ids on both sides."),
     "data": ("align.cli.data", "Compare the rows each step trains on."),
     "rollout": ("align.cli.rollout", "Compare what the models answered."),

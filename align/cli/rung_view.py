@@ -21,16 +21,17 @@ def as_text(result: RungResult, lang: str, *, show_all: bool = False) -> str:
     """Return summary, findings with their evidence and what is missing; tables on request."""
     lines = [f"{result.status.value}: {result.summary.in_language(lang)}"]
     for finding in result.findings:
-        lines += ["", *_finding(finding, lang)]
+        lines += ["", *finding_lines(finding, lang)]
     for missing in result.missing:
         artifact, how = missing.artifact.in_language(lang), missing.how_to_record.in_language(lang)
         lines += ["", f"{_MISSING[missing.side].in_language(lang)}: {artifact}. {how}"]
     for table in result.tables if show_all else ():
-        lines += ["", *_table(table, lang)]
+        lines += ["", *table_lines(table, lang)]
     return "\n".join(lines)
 
 
-def _finding(finding: Finding, lang: str) -> Iterator[str]:
+def finding_lines(finding: Finding, lang: str) -> Iterator[str]:
+    """Yield a finding's title, evidence, reason and fix."""
     yield f"[{finding.severity.value}] {finding.id}: {finding.title.in_language(lang)}"
     for evidence in finding.evidence:
         yield f"  {evidence.side.value}: {_place(evidence)}"
@@ -46,7 +47,7 @@ def _place(evidence: Evidence) -> str:
     return f"{where}: {shown.strip()}" if shown.strip() else where
 
 
-def _table(table: Table, lang: str) -> Iterator[str]:
+def table_lines(table: Table, lang: str) -> Iterator[str]:
     """Align the columns; the last one is free text."""
     heads = [column.title.in_language(lang) for column in table.columns]
     rows = [heads, *([_cell(value, lang) for value in row] for row in table.rows)]

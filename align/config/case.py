@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 
 from align.config.derive import derive
@@ -19,6 +19,7 @@ from align.core.config_value import (
 from align.core.finding import Severity, Strength
 from align.core.rung import Rung
 from align.core.text import Text
+from align.frameworks.config_table import number
 
 Stated = Mapping[str, ConfigLeaf]
 
@@ -59,6 +60,11 @@ class Case:
         """Tell whether another field has this value on both sides."""
         return self.values(name) == (value, value)
 
+    def numbers(self, name: str) -> tuple[float | None, float | None]:
+        """Return another field's values as numbers, None where a side has none."""
+        reference, candidate = map(number, self.values(name))
+        return reference, candidate
+
     def off(self, name: str) -> bool:
         """Tell whether another field is known to be false, zero or empty on both sides."""
         sides = (self.reference_config.values, self.candidate_config.values)
@@ -69,7 +75,9 @@ class Case:
 class Ruling:
     """What a rule changes about a difference, and why; None leaves a judgement as it is.
 
-    ``by_version`` says that it depends on the framework's version, which may be an assumption.
+    ``instead`` says that ``because`` takes the place of the field's own reason. ``signature`` adds
+    metric patterns, ``fix`` follows the field's own. ``by_version`` says that the ruling depends on
+    the framework's version, which may be an assumption.
     """
 
     because: Text
@@ -77,6 +85,9 @@ class Ruling:
     strength: Strength | None = None
     acts_on: Rung | None = None
     by_version: bool = False
+    instead: bool = False
+    signature: tuple[str, ...] = ()
+    fix: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,8 @@ class Example:
     """A difference to try a rule on: the field's two values and what else is set.
 
     ``reference`` and ``candidate`` hold further fields; ``both`` holds those of either side.
+    ``unset`` tells which of the two values is the framework's default; ``keys`` are the frameworks'
+    names of the field where a rule looks at them.
     """
 
     field: str
@@ -93,6 +106,8 @@ class Example:
     candidate: Stated = dataclass_field(default_factory=dict)
     frameworks: tuple[str, str] = ("verl", "verl")
     versions: tuple[str | None, str | None] = ("0.9.1", "0.9.1")
+    unset: tuple[bool, bool] = (False, False)
+    keys: tuple[str, str] | None = None  # e.g. actor_rollout_ref.rollout.n
 
     def case(self) -> Case:
         """Return the example as rules see it, derived quantities included."""
@@ -100,15 +115,25 @@ class Example:
         for index, own in enumerate((self.reference, self.candidate)):
             stated = {**self.both, **own, self.field: self.values[index]}
             known = {name: _stated(name, value) for name, value in stated.items()}
-            sides.append(
-                EffectiveConfig(self.frameworks[index], self.versions[index], known | derive(known))
-            )
+            if self.unset[index]:
+                source = f"default of {self.frameworks[index]}"
+                known[self.field] = _stated(
+                    self.field, self.values[index], Provenance(ProvenanceKind.DEFAULT, source)
+                )
+            if self.keys is not None:
+                own_value = known[self.field]
+                raw = replace(own_value.raw, key=self.keys[index])
+                known[self.field] = replace(own_value, raw=raw)
+            values = known | derive(known, self.frameworks[index])
+            sides.append(EffectiveConfig(self.frameworks[index], self.versions[index], values))
         first, second = sides
         return Case(
             field_named(self.field), first.values[self.field], second.values[self.field], *sides
         )
 
 
-def _stated(name: str, value: ConfigLeaf) -> EffectiveValue:
-    raw = ConfigValue(name, value, Provenance(ProvenanceKind.FILE, "example"))
-    return EffectiveValue(name, value, raw)
+_FILE = Provenance(ProvenanceKind.FILE, "example")
+
+
+def _stated(name: str, value: ConfigLeaf, provenance: Provenance = _FILE) -> EffectiveValue:
+    return EffectiveValue(name, value, ConfigValue(name, value, provenance))

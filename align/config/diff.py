@@ -81,7 +81,8 @@ def judge(case: Case) -> Finding:
         strength = ruling.strength or strength
         acts_on = ruling.acts_on or acts_on
     silenced = strength is Strength.NONE and field.strength is not Strength.NONE
-    reasons = [] if silenced else [field.why or _general(field)]
+    replaced = silenced or any(ruling.instead for ruling in said)
+    reasons = [] if replaced else [field.why or _general(field)]
     reasons += [ruling.because for ruling in said]
     assumptions = dict.fromkeys(v.assumption for v in (case.reference, case.candidate))
     if any(ruling.by_version for ruling in said):
@@ -92,6 +93,8 @@ def judge(case: Case) -> Finding:
         if text is not None
     ]
     effect = severity is not Severity.INFO or strength is not Strength.NONE
+    fixes = [_fix(case), *(ruling.fix for ruling in said if ruling.fix)]
+    signature = (*field.signature, *(name for ruling in said for name in ruling.signature))
     return Finding(
         id=f"config.{case.name}",
         rung=Rung.CONFIG,
@@ -104,8 +107,10 @@ def judge(case: Case) -> Finding:
             _evidence(case.candidate, Side.CANDIDATE),
         ),
         why=Text(" ".join(r.en for r in reasons), "".join(r.zh for r in reasons)),
-        fix=_fix(case) if effect else Text("Nothing to change.", "无需修改。"),
-        mechanism=Mechanism(acts_on, strength, () if silenced else field.signature),
+        fix=Text(" ".join(f.en for f in fixes), "".join(f.zh for f in fixes))
+        if effect
+        else Text("Nothing to change.", "无需修改。"),
+        mechanism=Mechanism(acts_on, strength, () if silenced else signature),
     )
 
 
@@ -205,6 +210,8 @@ def _evidence(value: EffectiveValue, side: Side) -> Evidence:
 
 def _fix(case: Case) -> Text:
     candidate, target = case.candidate.raw, _shown(case.reference)
+    if candidate.provenance.kind is ProvenanceKind.FIXED:
+        return _fix_reference(case)
     if case.field.kind in (ValueKind.PATH, ValueKind.MODEL_NAME):
         return Text(
             f"Check that {candidate.key} of the candidate names the same thing as the reference.",
@@ -226,6 +233,22 @@ def _fix(case: Case) -> Text:
     return Text(
         f"Set {candidate.key} of the candidate to {target}, or change the reference the same way.",
         f"将被测的 {candidate.key} 设为 {target}，或相应修改参考。",
+    )
+
+
+def _fix_reference(case: Case) -> Text:
+    """Say what can be done about what the candidate's code does, whatever is set."""
+    reference, code = case.reference.raw, case.candidate.raw.provenance.source
+    if reference.provenance.kind is ProvenanceKind.FIXED:
+        return Text(
+            f"No key of either side sets it: change the code of one ({code}).",
+            f"两侧均没有对应的键：需要修改其中一侧的代码（{code}）。",
+        )
+    return Text(
+        f"No key of the candidate sets it ({code}): change {reference.key} of the reference so "
+        f"that it becomes {_shown(case.candidate)}.",
+        f"被测没有对应的键（{code}）：请修改参考的 {reference.key}，使其等于 "
+        f"{_shown(case.candidate)}。",
     )
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from align.config.derive import derive
+from align.config.engine import ENGINE, sampling_defaults, trainers_own, with_engine
 from align.config.keys import matches
 from align.config.merge import strongest, undetermined
+from align.config.model_files import GENERATION_FORMATS, MODEL_FORMATS, model_files
 from align.config.resolve import Resolution
+from align.config.versions import mark_version_dependent, possible_versions, resolve_as
 from align.core.config_value import ConfigValue, EffectiveConfig, EffectiveValue, RawConfig
 from align.core.run import RunManifest
 from align.core.text import Text
 from align.frameworks.config_table import ConfigTables, config_tables
 from align.frameworks.registry import frameworks
 
-_MODEL_FORMATS = ("hf_config",)
-_OTHER_FORMATS = ("hf_generation_config",)
+_READ_BY_EVERY_ENGINE = ("model.eos_token_id", "model.pad_token_id")  # also where a YAML is trained
 
 
 def effective(raw_configs: Sequence[RawConfig], manifest: RunManifest) -> EffectiveConfig:
@@ -29,32 +31,53 @@ def effective(raw_configs: Sequence[RawConfig], manifest: RunManifest) -> Effect
     Returns:
         One value for each field that can be known. What cannot is absent, never guessed.
     """
-    training = [c for c in raw_configs if c.format not in (*_MODEL_FORMATS, *_OTHER_FORMATS)]
+    training = trainers_own([c for c in raw_configs if is_training_config(c)])
     name = manifest.framework or _framework(training)
     tables = config_tables(name)
     if tables is None:
         return _unknown_framework(name, training, raw_configs)
     stated, notes = strongest(c for c in training if c.framework in (name, None))
-    version, assumption = _version(tables, stated, manifest)
+    if name == ENGINE:
+        stated = sampling_defaults(raw_configs, stated) | stated
+    version, others, assumption = _version(tables, stated, manifest)
     truncated = [c for c in training if c.truncated_at]
     notes += [_ends_at(c.source, c.truncated_at) for c in truncated if c.truncated_at]
-    view = tables.view(stated, version)
-    defaults = {} if truncated or not stated else tables.defaults(view.values, version)
-    for key in undetermined(training):
-        defaults = {k: v for k, v in defaults.items() if k != key and not k.startswith(f"{key}.")}
-    work = Resolution(tables, view.values, defaults)
-    work.resolve()
+    unknown, whole = undetermined(training), bool(stated) and not truncated
+
+    def resolved(version: str | None) -> tuple[Resolution, Mapping[str, Text]]:
+        return resolve_as(tables, stated, version, unknown, with_defaults=whole)
+
+    work, dead = resolved(version)
     values = work.values
-    if tables.reads_model_config:
-        values = _model_fields(raw_configs, notes) | values
+    if assumption is not None:
+        different = [resolved(other)[0].values for other in others]
+        values = mark_version_dependent(values, different, assumption)
+    files = model_files(raw_configs)
+    notes += files.notes
+    model = dict(files.values)
+    if not tables.reads_model_config:
+        model = {name: value for name, value in model.items() if name in _READ_BY_EVERY_ENGINE}
+    values = model | values
+    if name != ENGINE:
+        values = with_engine(raw_configs, values, notes)
     return EffectiveConfig(
         framework=name,
         framework_version=version,
-        values=values | derive(values),
-        unmatched=tuple(work.unmatched),
-        ignored=work.ignored | dict(view.dead),
+        values=values | derive(values, name),
+        unmatched=(*work.unmatched, *files.unmatched),
+        ignored=work.ignored | dict(dead),
         notes=tuple(dict.fromkeys([*notes, *work.notes, *([assumption] if assumption else [])])),
     )
+
+
+def model_values(raw_configs: Sequence[RawConfig]) -> dict[str, EffectiveValue]:
+    """Return the fields of config.json, which every rollout engine reads."""
+    return dict(model_files(raw_configs).values)
+
+
+def is_training_config(config: RawConfig) -> bool:
+    """Tell a framework's configuration from a model's own files."""
+    return config.format not in (*MODEL_FORMATS, *GENERATION_FORMATS)
 
 
 def _framework(configs: Iterable[RawConfig]) -> str | None:
@@ -75,48 +98,23 @@ def _framework(configs: Iterable[RawConfig]) -> str | None:
 
 def _version(
     tables: ConfigTables, stated: Mapping[str, ConfigValue], manifest: RunManifest
-) -> tuple[str | None, Text | None]:
+) -> tuple[str | None, tuple[str, ...], Text | None]:
+    """Return the version, the others it may be, and what is assumed."""
     if manifest.framework_version:
-        return manifest.framework_version, None
-    guess = tables.version(stated)
-    if guess is None:
-        return None, None
-    return guess, Text(
-        f"version {guess} or later is assumed from the keys: the run does not state it",
-        f"根据已有的键假定版本为 {guess} 或更高：该次运行未说明版本",
-    )
+        return manifest.framework_version, (), None
+    versions, assumption = possible_versions(tables, stated)
+    return next(iter(versions), None), versions[1:], assumption
 
 
 def _ends_at(source: str, key: str) -> Text:
     return Text(f"{source}: ends at key {key}", f"{source}：到键 {key} 为止")
 
 
-def _model_fields(configs: Sequence[RawConfig], notes: list[Text]) -> dict[str, EffectiveValue]:
-    """Take the architecture from config.json; two different ones are not told apart."""
-    tables = config_tables("huggingface")
-    models = [c for c in configs if c.format in _MODEL_FORMATS]
-    if not models or tables is None:
-        return {}
-    leaves = {tuple(sorted((k, repr(v.value)) for k, v in c.values.items())) for c in models}
-    if len(leaves) > 1:
-        names = ", ".join(c.source for c in models)
-        notes.append(
-            Text(
-                f"several different config.json files, none is used: {names}",
-                f"有多个不同的 config.json，均未采用：{names}",
-            )
-        )
-        return {}
-    work = Resolution(tables, models[0].values, {})
-    work.resolve()
-    return work.values
-
-
 def _unknown_framework(
     name: str | None, training: Sequence[RawConfig], configs: Sequence[RawConfig]
 ) -> EffectiveConfig:
     """Keep what config.json says; every other key stays unmatched."""
-    notes: list[Text] = []
-    values = _model_fields(configs, notes)
-    stated, merge_notes = strongest(training)
-    return EffectiveConfig(name, None, values, tuple(stated.values()), {}, (*merge_notes, *notes))
+    files = model_files(configs)
+    stated, notes = strongest(training)
+    strange = (*stated.values(), *files.unmatched)
+    return EffectiveConfig(name, None, files.values, strange, {}, (*notes, *files.notes))

@@ -13,6 +13,9 @@ from align.core.config_value import ConfigValue, EffectiveValue, Provenance, Pro
 from align.core.text import Text, joined
 from align.frameworks.config_table import NOT_SET, ConfigTables, Default, Formula
 
+NO_KEY = "(no key)"
+"""Stands for the key of what a framework's code does of itself."""
+
 
 @dataclass
 class Resolution:
@@ -37,6 +40,14 @@ class Resolution:
             name = field_of(self.tables, key)
             if name is not None and name not in self.values:
                 self._set(name, self._value(key), self.defaults[key].assumption)
+
+    def add_fixed(self, version: str | None) -> None:
+        """Add what the framework's code of this version does and no key decides."""
+        known = {name: value.value for name, value in self.values.items()}
+        for fixed in self.tables.fixed(self.stated, known, version):
+            if fixed.field not in self.values:
+                provenance = Provenance(ProvenanceKind.FIXED, fixed.source, text=fixed.text)
+                self._set(fixed.field, ConfigValue(NO_KEY, fixed.value, provenance), None)
 
     def _apply(self, formula: Formula) -> None:
         if not all(key in self.stated or key in self.defaults for key in formula.keys):
@@ -65,7 +76,9 @@ class Resolution:
         source = main if untouched else _computed(main, inputs, formula.text)
         assumed = [self.defaults[k].assumption for k in formula.keys if k not in self.stated]
         assumptions = [text for text in dict.fromkeys([formula.assumption, *assumed]) if text]
-        self._set(formula.field, source, joined(assumptions) if assumptions else None, result)
+        unset = tuple(self.tables.user_key(k) for k in formula.keys if k not in self.stated)
+        assumption = joined(assumptions) if assumptions else None
+        self._set(formula.field, source, assumption, result, unset)
 
     def _place(self, key: str, value: ConfigValue) -> None:
         """Make a stated key a field, or sort it among the ignored or unmatched ones."""
@@ -91,11 +104,16 @@ class Resolution:
             self.ignored[value.key] = reason
 
     def _set(
-        self, name: str, raw: ConfigValue, assumption: Text | None, value: object = NOT_SET
+        self,
+        name: str,
+        raw: ConfigValue,
+        assumption: Text | None,
+        value: object = NOT_SET,
+        unset: tuple[str, ...] = (),
     ) -> None:
         leaf = raw.value if value is NOT_SET else value
         kind = field_named(name).kind
-        self.values[name] = EffectiveValue(name, canonical(leaf, kind), raw, assumption)  # type: ignore[arg-type]
+        self.values[name] = EffectiveValue(name, canonical(leaf, kind), raw, assumption, unset)  # type: ignore[arg-type]
 
     def _value(self, key: str) -> ConfigValue:
         if key in self.stated:

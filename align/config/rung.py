@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from align.config.diff import ConfigDiff, compare_configs
+from align.config.diff import compare_configs
 from align.config.merge import strongest
 from align.config.normalise import effective
 from align.config.tables import (
@@ -14,9 +14,14 @@ from align.config.tables import (
     tables,
     unmatched_table,
 )
-from align.core.config_value import EffectiveConfig, RawConfig
-from align.core.figure import Table
-from align.core.finding import Evidence, Finding, Severity, Side
+from align.config.unknown_keys import (
+    Sides,
+    misspelled_findings,
+    misspellings,
+    unknown_finding,
+)
+from align.core.config_value import RawConfig
+from align.core.finding import Finding, Severity, Side
 from align.core.recording import missing_artifact
 from align.core.run import RunManifest
 from align.core.rung import Missing, Rung, RungResult, RungStatus
@@ -30,7 +35,7 @@ _BOTH = Text("both", "两侧")
 def compare(reference: RunData, candidate: RunData) -> RungResult:
     """Compare the configurations of two runs."""
     return compare_raw(
-        (reference.configs, _manifest(reference)), (candidate.configs, _manifest(candidate))
+        (reference.configs, manifest_of(reference)), (candidate.configs, manifest_of(candidate))
     )
 
 
@@ -51,18 +56,25 @@ def compare_raw(
         )
     diff = compare_configs(*sides)
     stated = strongest(reference[0])[0], strongest(candidate[0])[0]
-    ignored, unmatched = ignored_table(*sides, stated), unmatched_table(*sides)
-    findings = (*diff.findings, *_collected(sides, ignored, unmatched))
+    collected = _collected(sides, (reference[0], candidate[0]))
+    findings = tuple(sorted((*diff.findings, *collected), key=lambda f: f.severity.rank))
     return RungResult(
         Rung.CONFIG,
-        _status(diff, findings),
-        _summary(diff, findings),
+        status(len(diff.compared), findings),
+        summary(len(diff.compared), findings),
         findings,
-        tables=tables([compared_table(diff), one_sided_table(diff), unmatched, ignored]),
+        tables=tables(
+            [
+                compared_table(diff),
+                one_sided_table(diff),
+                unmatched_table(*sides),
+                ignored_table(*sides, stated),
+            ]
+        ),
     )
 
 
-def _manifest(data: RunData) -> RunManifest:
+def manifest_of(data: RunData) -> RunManifest:
     """Return the manifest with what other files of the run state about framework and version."""
     manifest = data.run.manifest
     return RunManifest(
@@ -75,7 +87,7 @@ def _manifest(data: RunData) -> RunManifest:
     )
 
 
-def _absent(sides: tuple[EffectiveConfig, EffectiveConfig]) -> tuple[Missing, ...]:
+def _absent(sides: Sides) -> tuple[Missing, ...]:
     named = zip(("reference", "candidate"), sides, strict=True)
     empty = [name for name, config in named if not config.values]
     if not empty:
@@ -84,72 +96,50 @@ def _absent(sides: tuple[EffectiveConfig, EffectiveConfig]) -> tuple[Missing, ..
     return (missing_artifact(Rung.CONFIG, side),)
 
 
-def _status(diff: ConfigDiff, findings: Sequence[Finding]) -> RungStatus:
+def status(num_compared: int, findings: Sequence[Finding]) -> RungStatus:
+    """Return what the findings amount to."""
     severities = {finding.severity for finding in findings}
     if Severity.ERROR in severities:
         return RungStatus.DIVERGED
-    if Severity.WARNING in severities or not diff.compared:
+    if Severity.WARNING in severities or not num_compared:
         return RungStatus.UNDECIDED
     return RungStatus.ALIGNED
 
 
-def _summary(diff: ConfigDiff, findings: Sequence[Finding]) -> Text:
+def summary(num_compared: int, findings: Sequence[Finding]) -> Text:
+    """Count the findings by what they can do."""
     count = {s: sum(f.severity is s for f in findings) for s in Severity}
     errors, warnings = count[Severity.ERROR], count[Severity.WARNING]
     if not errors and not warnings:
         return Text(
-            f"{len(diff.compared)} effective values compared; none differs in a way that matters.",
-            f"比较了 {len(diff.compared)} 个有效值；没有有影响的差异。",
+            f"{num_compared} effective values compared; none differs in a way that matters.",
+            f"比较了 {num_compared} 个有效值；没有有影响的差异。",
         )
     return Text(
-        f"{len(diff.compared)} effective values compared; {errors} differ in a way known to change "
+        f"{num_compared} effective values compared; {errors} differ in a way known to change "
         f"results, {warnings} in a way that can.",
-        f"比较了 {len(diff.compared)} 个有效值；{errors} 个差异已知会改变结果，"
+        f"比较了 {num_compared} 个有效值；{errors} 个差异已知会改变结果，"
         f"{warnings} 个可能改变结果。",
     )
 
 
-def _collected(
-    sides: tuple[EffectiveConfig, EffectiveConfig], ignored: Table, unmatched: Table
-) -> list[Finding]:
-    """Report what is in no table, and what the runs' files leave open, in one finding each."""
-    findings = []
-    if unmatched.rows:
-        findings.append(_unknown_keys(sides, unmatched))
+def _collected(sides: Sides, raw: tuple[Sequence[RawConfig], Sequence[RawConfig]]) -> list[Finding]:
+    """Report what is in no table, and what the runs' files leave open."""
+    found = [
+        item
+        for side, config, files in zip((Side.REFERENCE, Side.CANDIDATE), sides, raw, strict=True)
+        if not any(file.truncated_at for file in files)  # the right spelling may be in what is lost
+        for item in misspellings(side, config, {key for file in files for key in file.values})
+    ]
+    findings = list(misspelled_findings(sides, found))
+    unknown = unknown_finding(sides)
+    findings += [unknown] if unknown else []
     if any(config.notes for config in sides):
         findings.append(_notes(sides))
     return findings
 
 
-def _unknown_keys(sides: tuple[EffectiveConfig, EffectiveConfig], unmatched: Table) -> Finding:
-    keys = list(dict.fromkeys(str(row[0]) for row in unmatched.rows))
-    shown = ", ".join(keys[:5]) + (" …" if len(keys) > 5 else "")
-    return Finding(
-        id="config.unknown_keys",
-        rung=Rung.CONFIG,
-        severity=Severity.INFO,
-        title=Text(
-            f"{len(keys)} keys are in no table: {shown}", f"{len(keys)} 个键不在任何表中：{shown}"
-        ),
-        reference=len(sides[0].unmatched),
-        candidate=len(sides[1].unmatched),
-        evidence=tuple(
-            Evidence(v.provenance.source, side, v.provenance.line, v.key, v.provenance.text)
-            for side, config in zip((Side.REFERENCE, Side.CANDIDATE), sides, strict=True)
-            for v in config.unmatched[:5]
-        ),
-        why=Text(
-            "They are shown and not judged: a fork's own key, a misspelling, or a newer version.",
-            "仅列出而不作判断：可能是分支自定义的键、拼写错误或更新的版本。",
-        ),
-        fix=Text(
-            "Look at those whose values differ; the table names the nearest known key.",
-            "请查看取值不同的键；表中给出了最接近的已知键。",
-        ),
-    )
-
-
-def _notes(sides: tuple[EffectiveConfig, EffectiveConfig]) -> Finding:
+def _notes(sides: Sides) -> Finding:
     said = joined(_said_of(*(config.notes for config in sides)))
     return Finding(
         id="config.notes",

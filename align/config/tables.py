@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping
 
 from align.config.diff import Compared, ConfigDiff, scalar
+from align.config.spelling import nearest
 from align.core.config_value import (
     ConfigValue,
     EffectiveConfig,
@@ -15,7 +15,6 @@ from align.core.config_value import (
 from align.core.figure import Cell, Column, Table
 from align.core.finding import Severity, Side
 from align.core.text import Text
-from align.frameworks.config_table import config_tables
 
 _FIELD = Column("field", Text("field", "字段"))
 _REFERENCE = Column("reference", Text("reference", "参考"))
@@ -74,10 +73,10 @@ def unmatched_table(reference: EffectiveConfig, candidate: EffectiveConfig) -> T
     """Return the keys no table knows, with the nearest one that is known."""
     rows: list[tuple[Cell, ...]] = []
     for side, config in ((Side.REFERENCE, reference), (Side.CANDIDATE, candidate)):
-        nearest = _Nearest(config.framework)
         for value in config.unmatched:
+            near = nearest(config.framework, value.key)
             where = f"{value.provenance.source}:{value.provenance.line or '?'}"
-            rows.append((value.key, _SIDES[side], scalar(value.value), nearest(value.key), where))
+            rows.append((value.key, _SIDES[side], scalar(value.value), near.key if near else None, where))
     return Table(
         "config.unmatched",
         Text("Keys in no table", "未知的键"),
@@ -117,19 +116,14 @@ def place(value: EffectiveValue) -> Cell:
         version = provenance.source.removeprefix("default of ")
         key = value.raw.key
         return Text(f"{key} (default of {version})", f"{key}（{version} 的默认值）")
+    if provenance.kind is ProvenanceKind.FIXED:
+        source = provenance.source.removeprefix("code of ")
+        return Text(
+            f"no key: the code of {source} ({provenance.text})",
+            f"无对应的键：由 {source} 的代码决定（{provenance.text}）",
+        )
     where = f"{provenance.source}:{provenance.line}" if provenance.line else provenance.source
     return f"{value.raw.key} ({where})"
-
-
-class _Nearest:
-    """The nearest known key: same last part first, else the most similar spelling."""
-
-    def __init__(self, framework: str | None) -> None:
-        tables = config_tables(framework)
-        self._known: Sequence[str] = sorted(tables.keys) if tables else ()
-
-    def __call__(self, key: str) -> str | None:
-        return next(iter(get_close_matches(key, self._known, n=1, cutoff=0.75)), None)
 
 
 def _compared_row(row: Compared) -> tuple[Cell, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from align.core.errors import AlignError
 from align.core.text import Text
 
 ConfigScalar = None | bool | int | float | str
@@ -21,6 +22,7 @@ class ProvenanceKind(str, Enum):
     MODEL_CONFIG = "model_config"  # Hugging Face config.json of the model
     DEFAULT = "default"  # framework default of the stated version
     DERIVED = "derived"  # computed from other values
+    FIXED = "fixed"  # done by the framework's code: no key sets it
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class RawConfig:
     mapping or list is the leaf ``()``. ``truncated_at`` names the last key read before the text
     ended or became unreadable. ``unknown`` are keys that are set to something the file does not
     tell (a shell variable, another key): neither a value nor a default may stand for them.
+    ``problems`` are places its framework would refuse, left out so that the rest can be compared.
     """
 
     source: str
@@ -60,6 +63,7 @@ class RawConfig:
     num_unread_lines: int = 0
     notes: tuple[Text, ...] = ()
     unknown: tuple[str, ...] = ()
+    problems: tuple[AlignError, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class EffectiveValue:
     value: ConfigLeaf
     raw: ConfigValue
     assumption: Text | None = None  # such as a version that the run does not state
+    unset: tuple[str, ...] = ()  # of the keys it is made from, those the run does not set
 
 
 @dataclass(frozen=True, slots=True)

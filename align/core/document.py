@@ -39,11 +39,11 @@ def to_document(report: Report) -> Json:
     findings = [finding for rung in report.rungs for finding in rung.findings]
     return {
         "schema_version": SCHEMA_VERSION,
-        "reference": _run_to_json(report.reference),
-        "candidate": _run_to_json(report.candidate),
+        "reference": run_to_json(report.reference),
+        "candidate": run_to_json(report.candidate),
         "verdict": _verdict_to_json(report.verdict),
         "rungs": [_rung_to_json(rung) for rung in report.rungs],
-        "findings": [_finding_to_json(finding) for finding in findings],
+        "findings": [finding_to_json(finding) for finding in findings],
     }
 
 
@@ -115,7 +115,8 @@ def _optional_text(json: Mapping[str, Any], name: str) -> Text | None:
     return None if json[name] is None else _text(json, name)
 
 
-def _run_to_json(run: RunSummary) -> Json:
+def run_to_json(run: RunSummary) -> Json:
+    """Return one run's summary as JSON-ready values."""
     return {
         "label": run.label,
         "framework": run.framework,
@@ -177,7 +178,7 @@ def _rung_to_json(rung: RungResult) -> Json:
             }
             for m in rung.missing
         ],
-        "tables": [_table_to_json(table) for table in rung.tables],
+        "tables": [table_to_json(table) for table in rung.tables],
         "curves": [_pair_to_json(pair) for pair in rung.curves],
     }
 
@@ -197,7 +198,8 @@ def _rung_from_json(json: Mapping[str, Any], findings: Sequence[Finding]) -> Run
     )
 
 
-def _finding_to_json(finding: Finding) -> Json:
+def finding_to_json(finding: Finding) -> Json:
+    """Return one finding as JSON-ready values."""
     return {
         "id": finding.id,
         "rung": finding.rung.value,
@@ -269,7 +271,8 @@ def _symptom_to_json(symptom: Symptom | None) -> Json | None:
     }
 
 
-def _table_to_json(table: Table) -> Json:
+def table_to_json(table: Table) -> Json:
+    """Return one table as JSON-ready values."""
     return {
         "id": table.id,
         **_text_to_json(title=table.title),

@@ -21,6 +21,7 @@ class ArtifactKind(str, Enum):
     EVALS = "evals"
     DATA = "data"
     TOKENS = "tokens"
+    ENGINE = "engine"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from align.core.config_value import ConfigLeaf, EffectiveConfig, EffectiveValue
+from align.core.config_value import ConfigLeaf, EffectiveConfig, EffectiveValue, ProvenanceKind
 from align.core.text import Text
 from align.frameworks.config_table import version_tuple
 
@@ -67,6 +67,8 @@ class OrderSettings:
 def order_settings(config: EffectiveConfig) -> OrderSettings:
     """Take from an effective configuration what the row order depends on."""
     found = {name: config.values[key] for name, key in FIELDS.items() if key in config.values}
+    if "own_sampler" in found and _is_the_versions_own(found["own_sampler"]):
+        del found["own_sampler"]
     values = {name: value.value for name, value in found.items()}
     sampler, assumption = _sampler(config)
     batch_size = _whole(values.get("gen_batch_size")) or _whole(values.get("batch_size"))
@@ -87,6 +89,10 @@ def order_settings(config: EffectiveConfig) -> OrderSettings:
         sources=found,
         assumptions=tuple(filter(None, [assumption])),
     )
+
+
+def _is_the_versions_own(sampler: EffectiveValue) -> bool:
+    return sampler.raw.provenance.kind is ProvenanceKind.FIXED
 
 
 def _sampler(config: EffectiveConfig) -> tuple[str | None, Text | None]:

@@ -11,7 +11,12 @@ A framework module may have, for its configuration:
 - ``CONFIG_SIGNS``: keys no other framework has.
 - ``config_view(values, version)``: the keys that really count, where sections overlay each other.
 - ``config_defaults(values, version)``: values of keys that are not set.
+- ``config_fixed(values, known, version)``: what the code does and no key sets.
 - ``config_version(values)``: the oldest version that has these keys.
+- ``CONFIG_RELEASES``: the versions whose defaults are known, oldest first.
+- ``CONFIG_VARIANTS``: name -> settings on which other defaults depend, such as the trainer.
+- ``default_history(key, engine, old, new)``: the defaults a key had between two versions.
+- ``config_versions(values)``: every version that can have these keys, the one to assume first.
 - ``user_key(key)``: where a user writes a key that ``config_view`` made.
 - ``READS_MODEL_CONFIG``: whether the trainer takes the architecture from config.json.
 
@@ -21,7 +26,7 @@ own and names it ``CONFIG``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -70,6 +75,27 @@ class Default:
 
 
 @dataclass(frozen=True, slots=True)
+class Fixed:
+    """A field that a framework's code decides: no key sets it.
+
+    ``source`` names the framework and the version, ``text`` says what the code does, as a clause.
+    """
+
+    field: str
+    value: ConfigLeaf
+    source: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultSpan:
+    """A value a key has by default from one version on."""
+
+    since: str
+    value: ConfigLeaf
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigView:
     """Keys that count, and keys that are set but not read, with the reason."""
 
@@ -78,9 +104,11 @@ class ConfigView:
 
 
 Values = Mapping[str, ConfigValue]
+Known = Mapping[str, ConfigLeaf]
+"""Fields of the common schema that keys and defaults determine."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # one a framework: compared by identity
 class ConfigTables:
     """Everything a framework module says about its configuration."""
 
@@ -90,7 +118,12 @@ class ConfigTables:
     signs: tuple[str, ...] = ()
     view: Callable[[Values, str | None], ConfigView] = lambda values, version: ConfigView(values)
     defaults: Callable[[Values, str | None], Mapping[str, Default]] = lambda *_: {}
+    fixed: Callable[[Values, Known, str | None], Iterable[Fixed]] = lambda *_: ()
     version: Callable[[Values], str | None] = lambda values: None
+    versions: Callable[[Values], tuple[str, ...]] = lambda values: ()
+    default_history: Callable[[str, ConfigLeaf, str, str], tuple[DefaultSpan, ...]] = lambda *_: ()
+    releases: tuple[str, ...] = ()
+    variants: Mapping[str, Mapping[str, ConfigLeaf]] = field(default_factory=dict)
     user_key: Callable[[str], str] = str
     reads_model_config: bool = True
 
@@ -107,7 +140,12 @@ def config_tables(framework: str | None) -> ConfigTables | None:
         "signs": "CONFIG_SIGNS",
         "view": "config_view",
         "defaults": "config_defaults",
+        "fixed": "config_fixed",
         "version": "config_version",
+        "default_history": "default_history",
+        "versions": "config_versions",
+        "releases": "CONFIG_RELEASES",
+        "variants": "CONFIG_VARIANTS",
         "user_key": "user_key",
         "reads_model_config": "READS_MODEL_CONFIG",
     }
@@ -125,8 +163,8 @@ def assumed_defaults(framework: str, known: str, stated: str | None) -> Text:
             f"采用 {framework} {known} 的默认值，因为该次运行未说明版本",
         )
     return Text(
-        f"defaults of {framework} {known}, the only ones known here; the run states {stated}",
-        f"采用 {framework} {known} 的默认值（此处只有该版本的表），而该次运行声明的版本为 {stated}",
+        f"defaults of {framework} {known}, the nearest known here; the run states {stated}",
+        f"采用 {framework} {known} 的默认值（已有的最接近版本），而该次运行声明的版本为 {stated}",
     )
 
 

@@ -2,14 +2,14 @@
 
 The sections overlay each other: a Megatron key of the actor is looked up in ``actor_config``, then
 ``megatron_training``, then the model's file, and has a default of its own otherwise. `config_view`
-resolves that into keys ``actor.<key>``.
+resolves that into keys ``actor.<key>``. What Megatron prints when it starts has the same names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from align.core.config_value import ConfigLeaf, ConfigValue
+from align.core.config_value import ConfigLeaf, ConfigValue, ProvenanceKind
 from align.core.text import Text
 from align.frameworks.config_table import (
     NOT_SET,
@@ -18,15 +18,35 @@ from align.frameworks.config_table import (
     NotSet,
     number,
 )
+from align.frameworks.megatron_arguments import arguments
+from align.frameworks.megatron_formulas import formulas, negated
+from align.frameworks.mindspeed_rl_defaults import UNREAD_BEFORE
 from align.frameworks.mindspeed_rl_defaults import config_defaults as config_defaults
+from align.frameworks.mindspeed_rl_eras import ERAS, MASTER, era_of, fitting_eras, is_before
+from align.frameworks.mindspeed_rl_fixed import config_fixed as config_fixed
 from align.frameworks.mindspeed_rl_harmless import CONFIG_IGNORED as CONFIG_IGNORED
 from align.frameworks.mindspeed_rl_keys import CONFIG_KEYS as CONFIG_KEYS
 
+CONFIG_RELEASES = ERAS
+CONFIG_VARIANTS: dict[str, dict[str, ConfigLeaf]] = {
+    "GRPO": {"megatron_training.stage": "ray_grpo"},
+    "DAPO": {"megatron_training.stage": "ray_dapo"},
+    "PPO": {"megatron_training.stage": "ray_ppo"},
+}
 READS_MODEL_CONFIG = False  # the trainer; the rollout engine does read config.json
 
 CONFIG_SIGNS = ("megatron_training.*", "rl_config.*", "generate_config.*")
 
 _IN_SEQUENCES = "rl_config.mini_batch_size (sequences)"
+_ONE_BUDGET = "rl_config.max_packing_token_size (every pass)"
+_IN_SEQUENCES_WHERE_PRINTED = ("global_batch_size", "micro_batch_size")
+_WORKERS_OWN = Text(
+    "a worker prints its own number of sequences, not the run's",
+    "worker 打印的是自己的序列数，而不是该次运行的设置",
+)
+_UNREAD = Text(
+    "the loss of before 2025-05-15 does not read it", "2025-05-15 之前的损失函数不读取该项"
+)
 _SINCE = Text(
     "mini_batch_size is in prompts, as since 2025-05-15 (61effad); before that it was in sequences",
     "mini_batch_size 以 prompt 计，2025-05-15（61effad）起如此；此前以序列计",
@@ -37,21 +57,6 @@ _BEFORE = Text(
 )
 
 
-def _kv_heads(grouped: ConfigLeaf, groups: ConfigLeaf, heads: ConfigLeaf) -> ConfigLeaf:
-    return groups if grouped else heads
-
-
-def _not(value: ConfigLeaf) -> bool:
-    return not value
-
-
-def _head_dim(channels: ConfigLeaf, hidden: ConfigLeaf, heads: ConfigLeaf) -> ConfigLeaf | NotSet:
-    width, count = number(hidden), number(heads)
-    if channels is not None or not width or not count:
-        return NOT_SET if channels is None else channels
-    return int(width // count)
-
-
 def _mode(mode: ConfigLeaf) -> str:
     return "async" if mode else "sync"
 
@@ -60,22 +65,10 @@ def _estimator(name: ConfigLeaf) -> ConfigLeaf:
     return "grpo" if name == "group_norm" else name
 
 
-def _is_moe(experts: ConfigLeaf, value: ConfigLeaf) -> ConfigLeaf | NotSet:
-    return NOT_SET if experts is None else value
-
-
-def _aux_loss(experts: ConfigLeaf, kind: ConfigLeaf, coefficient: ConfigLeaf) -> ConfigLeaf:
-    return coefficient if experts is not None and kind == "aux_loss" else 0.0
-
-
 def _kl_in_loss(stage: ConfigLeaf) -> bool | NotSet:
     if stage not in ("ray_grpo", "ray_dapo"):
         return NOT_SET
     return stage == "ray_grpo"
-
-
-def _reduce_dtype(bf16: ConfigLeaf, fp32: ConfigLeaf) -> str:
-    return "float32" if bf16 or fp32 else "native"
 
 
 def _clip(bound: str) -> Formula:
@@ -99,6 +92,13 @@ def _aggregation(stage: ConfigLeaf, by_token: ConfigLeaf) -> str:
     return "token-mean" if stage != "ray_dapo" or by_token else "seq-mean-token-mean"
 
 
+def _shorter(length: ConfigLeaf, limit: ConfigLeaf) -> float | NotSet:
+    cut, longest = number(length), number(limit)
+    if cut is None or longest is None:
+        return NOT_SET
+    return int(min(cut, longest))
+
+
 def _prompts(sequences: ConfigLeaf, n: ConfigLeaf) -> float | NotSet:
     count, group = number(sequences), number(n)
     if count is None or not group:
@@ -107,64 +107,9 @@ def _prompts(sequences: ConfigLeaf, n: ConfigLeaf) -> float | NotSet:
 
 
 CONFIG_FORMULAS: tuple[Formula, ...] = (
+    *formulas("actor."),
     Formula(
-        "model.num_key_value_heads",
-        ("actor.group_query_attention", "actor.num_query_groups", "actor.num_attention_heads"),
-        _kv_heads,
-        "num_query_groups with group_query_attention, else num_attention_heads",
-    ),
-    Formula(
-        "model.head_dim",
-        ("actor.kv_channels", "actor.hidden_size", "actor.num_attention_heads"),
-        _head_dim,
-        "kv_channels, else hidden_size / num_attention_heads",
-    ),
-    Formula(
-        "model.tie_word_embeddings",
-        ("actor.untie_embeddings_and_output_weights",),
-        _not,
-        "not untie_embeddings_and_output_weights",
-    ),
-    Formula("model.linear_bias", ("actor.disable_bias_linear",), _not, "not disable_bias_linear"),
-    Formula(
-        "model.activation",
-        ("actor.swiglu",),
-        lambda swiglu: "silu" if swiglu else "gelu",
-        "silu with swiglu, else gelu",
-    ),
-    Formula(
-        "model.num_experts_per_token",
-        ("actor.num_experts", "actor.moe_router_topk"),
-        _is_moe,
-        "moe_router_topk where there are experts",
-    ),
-    Formula(
-        "model.norm_topk_prob",
-        ("actor.num_experts", "actor.norm_topk_prob"),
-        _is_moe,
-        "norm_topk_prob where there are experts",
-    ),
-    Formula(
-        "model.router_score",
-        ("actor.num_experts", "actor.moe_router_score_function"),
-        _is_moe,
-        "moe_router_score_function where there are experts",
-    ),
-    Formula(
-        "model.moe_aux_loss_coef",
-        (
-            "actor.num_experts",
-            "actor.moe_router_load_balancing_type",
-            "actor.moe_aux_loss_coeff",
-        ),
-        _aux_loss,
-        "moe_aux_loss_coeff with experts and load balancing aux_loss, else 0",
-    ),
-    Formula(
-        "model.lora_rank",
-        ("actor.lora_target_modules", "actor.lora_r"),
-        lambda targets, rank: rank if targets else 0,
-        "lora_r where lora_target_modules is set, else 0",
+        "model.linear_bias", ("actor.disable_bias_linear",), negated, "not disable_bias_linear"
     ),
     Formula(
         "actor.dtype",
@@ -179,33 +124,26 @@ CONFIG_FORMULAS: tuple[Formula, ...] = (
         "Megatron's optimizer keeps float32 main parameters",
     ),
     Formula(
-        "actor.reduce_dtype",
-        ("actor.bf16", "actor.accumulate_allreduce_grads_in_fp32"),
-        _reduce_dtype,
-        "float32: Megatron sets accumulate_allreduce_grads_in_fp32 with bf16",
-    ),
-    Formula("actor.strategy", ("actor.bf16",), lambda bf16: "megatron", "always Megatron"),
-    Formula(
-        "actor.optimizer",
-        ("actor.optimizer",),
-        lambda name: "adamw" if name == "adam" else name,
-        "Megatron's adam decouples weight decay, as AdamW does",
-    ),
-    Formula("actor.adam_eps", ("actor.bf16",), lambda bf16: 1e-8, "Megatron's 1e-8, not settable"),
-    Formula(
         "actor.lr_warmup_fraction",
         ("actor.lr_warmup_fraction",),
         lambda fraction: 0.0 if fraction is None else fraction,
         "lr_warmup_fraction, else 0",
     ),
-    Formula("data.shuffle", ("actor.no_shuffle",), _not, "not no_shuffle"),
-    Formula(
-        "data.length_filter",
-        ("rl_config.max_prompt_length",),
-        lambda length: "length < max_prompt_length",
-        "always on; keeps length < max_prompt_length",
+    *(
+        Formula(f"actor.precision_options.{name}", (f"actor.no_{name}",), negated, f"not no_{name}")
+        for name in (
+            "bias_dropout_fusion",
+            "masked_softmax_fusion",
+            "gradient_accumulation_fusion",
+        )
     ),
-    Formula("data.train_max_samples", ("actor.bf16",), lambda bf16: -1, "always all rows"),
+    Formula("data.shuffle", ("actor.no_shuffle",), negated, "not no_shuffle"),
+    Formula(
+        "data.prompt_cut_length",
+        ("actor.seq_length", "rl_config.max_prompt_length"),
+        _shorter,
+        "min(seq_length, max_prompt_length)",
+    ),
     Formula(
         "actor.mini_batch_size",
         (_IN_SEQUENCES, "rl_config.n_samples_per_prompt"),
@@ -220,6 +158,19 @@ CONFIG_FORMULAS: tuple[Formula, ...] = (
         "mini_batch_size",
         _SINCE,
     ),
+    *(
+        Formula(
+            field,
+            (_ONE_BUDGET,),
+            lambda size: size,
+            "max_packing_token_size, the one budget of every pass up to 2.1.0",
+        )
+        for field in (
+            "actor.max_tokens_per_micro_batch",
+            "old_log_prob.max_tokens",
+            "ref.max_tokens",
+        )
+    ),
     Formula(
         "old_log_prob.micro_batch_size",
         ("rl_config.actor_forward_micro_batch_size", "actor.micro_batch_size"),
@@ -228,10 +179,10 @@ CONFIG_FORMULAS: tuple[Formula, ...] = (
     ),
     Formula("advantage.estimator", ("rl_config.adv_estimator",), _estimator, "group_norm is grpo"),
     Formula(
-        "advantage.normalize_by_std",
-        ("rl_config.adv_estimator",),
-        lambda name: True if name == "group_norm" else NOT_SET,
-        "always on with group_norm",
+        "reward.rules",
+        ("rl_config.verifier_function",),
+        lambda names: names,
+        "verifier_function",
     ),
     Formula(
         "critic.used",
@@ -241,8 +192,6 @@ CONFIG_FORMULAS: tuple[Formula, ...] = (
     ),
     _clip("low"),
     _clip("high"),
-    Formula("loss.dual_clip", ("actor.stage",), lambda stage: "none", "there is no dual clip"),
-    Formula("loss.mode", ("actor.stage",), lambda stage: "vanilla", "PPO's clipped loss"),
     Formula(
         "loss.aggregation",
         ("actor.stage", "rl_config.token_level_loss"),
@@ -283,12 +232,8 @@ CONFIG_FORMULAS: tuple[Formula, ...] = (
         "stage ray_grpo",
     ),
     Formula("rollout.mode", ("rl_config.async_engine",), _mode, "async with async_engine"),
-    Formula("rollout.engine", ("generate_config.dtype",), lambda dtype: "vllm", "always vLLM"),
-    Formula("trainer.device", ("actor.bf16",), lambda bf16: "npu", "always NPU"),
 )
 
-# Keys of 2025-03 to 2025-05, when the mini-batch size was written in sequences.
-_OLD_KEYS = ("rl_config.experience_count", "generate_config.micro_batch_size")
 _ROLES = {
     "actor": "actor_config",
     "critic": "critic_config",
@@ -301,20 +246,38 @@ def config_view(values: Mapping[str, ConfigValue], version: str | None) -> Confi
     """Overlay model file, ``megatron_training`` and the role's section, the last one winning.
 
     Source: `MegatronConfig({**megatron_training, **actor_config}, config.model)` applies the model
-    file first, then the training keys. Keys with a dash are read as with an underscore.
+    file first, then the training keys. Keys with a dash are read as with an underscore. What the
+    actor's Megatron printed counts before all of them.
     """
     view = {
         key: value
         for key, value in values.items()
         if key.startswith(("rl_config.", "generate_config."))
     }
+    dead = {key: _WORKERS_OWN for key in _IN_SEQUENCES_WHERE_PRINTED if key in values}
+    printed = {k: v for k, v in values.items() if k not in dead and _is_printed(v)}
     stated_roles = {role for role, section in _ROLES.items() if _section(values, section)}
     for role in sorted(stated_roles | {"actor"}):
         view |= {f"{role}.{key}": value for key, value in _role(values, role).items()}
-    if any(key in values for key in _OLD_KEYS) and "rl_config.mini_batch_size" in view:
-        view[_IN_SEQUENCES] = view.pop("rl_config.mini_batch_size")
-    rest = {k: v for k, v in values.items() if not k.startswith(_OVERLAID) and k not in view}
-    return ConfigView(view | rest)
+    view |= {f"actor.{key}": value for key, value in printed.items()}
+    if is_before(version):
+        dead |= {key: _UNREAD for key in UNREAD_BEFORE if view.pop(key, None) is not None}
+        if "rl_config.mini_batch_size" in view:
+            view[_IN_SEQUENCES] = view.pop("rl_config.mini_batch_size")
+    if era_of(version) == "2.1.0" and "rl_config.max_packing_token_size" in view:
+        view[_ONE_BUDGET] = view.pop("rl_config.max_packing_token_size")
+    taken = (*view, *printed, *dead)
+    rest = {k: v for k, v in values.items() if not k.startswith(_OVERLAID) and k not in taken}
+    return ConfigView(view | rest, dead)
+
+
+def config_versions(values: Mapping[str, ConfigValue]) -> tuple[str, ...]:
+    """Return the eras that have these keys, the one to assume first."""
+    return fitting_eras(config_view(values, MASTER).values)
+
+
+def _is_printed(value: ConfigValue) -> bool:
+    return value.provenance.kind is ProvenanceKind.PRINTED and value.key in arguments()
 
 
 _OVERLAID = ("megatron_training.", "model.", *(f"{section}." for section in _ROLES.values()))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import csv
-from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib.resources import files
+from collections.abc import Mapping
 
-from align.core.config_value import ConfigLeaf, ConfigValue
+from align.core.config_value import ConfigValue
 from align.frameworks.config_table import Default, assumed_defaults
+from align.frameworks.mindspeed_rl_eras import ASSUMED_VERSION, BEFORE, defaults_of, era_of
 
-ASSUMED_VERSION = "2.3.0"
-_TABLE_IS_OF = (ASSUMED_VERSION, f"v{ASSUMED_VERSION}", "master")
+# In the loss of before 2025-05-15 neither key is read.
+UNREAD_BEFORE = ("rl_config.entropy_coeff", "rl_config.kl_penalty")
 
 
 def config_defaults(
@@ -23,14 +20,15 @@ def config_defaults(
     A section that is absent as a whole (a DPO run has no ``rl_config``) has no defaults.
     """
     sections = {key.partition(".")[0] for key in values}
-    source = f"default of MindSpeed-RL {ASSUMED_VERSION}"
-    certain = version in _TABLE_IS_OF
-    assumption = None if certain else assumed_defaults("MindSpeed-RL", ASSUMED_VERSION, version)
+    era = era_of(version)
+    source = f"default of MindSpeed-RL {era or ASSUMED_VERSION}"
+    assumption = None if era else assumed_defaults("MindSpeed-RL", ASSUMED_VERSION, version)
     unknown = () if "actor.hidden_size" in values else _IN_MODEL_FILE
+    unread = UNREAD_BEFORE if era == BEFORE else ()
     return {
         key: Default(value, source, assumption)
-        for key, value in _defaults().items()
-        if key.partition(".")[0] in sections and key not in unknown
+        for key, value in defaults_of(era or ASSUMED_VERSION).items()
+        if key.partition(".")[0] in sections and key not in (*unknown, *unread)
     }
 
 
@@ -44,22 +42,7 @@ _IN_MODEL_FILE = frozenset(
         *("num_experts", "moe_router_topk", "norm_topk_prob", "moe_router_score_function"),
         *("moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_grouped_gemm"),
         *("attention_softmax_in_fp32", "rope_scaling_type", "rope_scaling_factor"),
-        *("multi_latent_attention", "q_lora_rank", "kv_lora_rank", "seq_aux"),
+        *("multi_latent_attention", "multi_head_latent_attention", "q_lora_rank"),
+        *("kv_lora_rank", "seq_aux"),
     )
 )
-
-
-@cache
-def _defaults() -> Mapping[str, ConfigLeaf]:
-    table = files("align.frameworks").joinpath("mindspeed_rl_defaults.tsv")
-    rows = _rows(table.read_text(encoding="utf-8").splitlines())
-    return {row["key"]: _literal(row["default"]) for row in rows}
-
-
-def _rows(lines: Iterable[str]) -> Iterable[dict[str, str]]:
-    return csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-
-
-def _literal(text: str) -> ConfigLeaf:
-    value = ast.literal_eval(text)
-    return tuple(value) if isinstance(value, list) else value

@@ -6,7 +6,10 @@ counts responses without end token, verl's clip_ratio those of the greatest leng
 
 from __future__ import annotations
 
+from align.frameworks import trl_config
+
 NAME = "trl"
+CONFIG = trl_config
 
 METRIC_KEYS: dict[str, str] = {
     # every trainer

@@ -8,21 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from align.core.config_value import ConfigLeaf, ConfigValue
-from align.core.text import Text
+from align.core.config_value import ConfigLeaf, ConfigValue, Provenance, ProvenanceKind
 from align.frameworks.config_table import (
     NOT_SET,
     ConfigView,
     Formula,
     NotSet,
     number,
-    version_tuple,
 )
+from align.frameworks.verl_dead import dead_keys, engine_of
 from align.frameworks.verl_defaults import config_defaults as config_defaults
+from align.frameworks.verl_defaults import default_history as default_history
+from align.frameworks.verl_fixed import config_fixed as config_fixed
 from align.frameworks.verl_harmless import CONFIG_IGNORED as CONFIG_IGNORED
 from align.frameworks.verl_keys import CONFIG_KEYS as CONFIG_KEYS
+from align.frameworks.verl_versions import RELEASES, before
+from align.frameworks.verl_versions import config_version as config_version
 
 READS_MODEL_CONFIG = True
+CONFIG_RELEASES = RELEASES
+CONFIG_VARIANTS: dict[str, dict[str, ConfigLeaf]] = {
+    "FSDP": {"actor_rollout_ref.actor.strategy": "fsdp"},
+    "Megatron": {"actor_rollout_ref.actor.strategy": "megatron"},
+}
 
 CONFIG_SIGNS = (
     "actor_rollout_ref.*",
@@ -160,63 +168,43 @@ CONFIG_FORMULAS: tuple[Formula, ...] = (
 
 
 def config_view(values: Mapping[str, ConfigValue], version: str | None) -> ConfigView:
-    """Leave out keys that this version, engine or loss does not read.
+    """Leave out keys that are not read, and a sampler that is null, which is the version's own.
 
-    Source: `actor.grad_clip` is read by the FSDP workers up to 0.7 and by nothing from 0.8 on,
-    where `optim.clip_grad` is; the vanilla loss takes clip_ratio_low and clip_ratio_high where
-    they are set.
+    `verl_dead` knows what is read when and by which engine. Sizes that an old version counts in
+    responses are given in prompts.
     """
-    dead: dict[str, Text] = {}
-    strategy = values.get(f"{_ACTOR}.strategy")
-    megatron = strategy is not None and strategy.value == "megatron"
-    for key in values:
-        if megatron and key.startswith(f"{_ACTOR}.fsdp_config."):
-            dead[key] = _engine("megatron")
-        elif strategy and not megatron and key.startswith(f"{_ACTOR}.megatron."):
-            dead[key] = _engine(str(strategy.value))
-    _dead_clip_grad(values, version, dead)
-    _dead_clip_ratio(values, dead)
-    return ConfigView({k: v for k, v in values.items() if k not in dead}, dead)
+    dead = dead_keys(values, values, version)
+    kept = {
+        key: value
+        for key, value in values.items()
+        if key not in dead and not (key == "data.sampler.class_path" and value.value is None)
+    }
+    return ConfigView(_in_prompts(kept, version), dead)
 
 
-def _engine(name: str) -> Text:
-    return Text(f"the engine is {name}", f"训练引擎为 {name}")
+def _in_prompts(
+    values: Mapping[str, ConfigValue], version: str | None
+) -> Mapping[str, ConfigValue]:
+    """Divide mini-batch sizes by rollout.n where the version does not multiply by it.
 
-
-def _dead_clip_grad(
-    values: Mapping[str, ConfigValue], version: str | None, dead: dict[str, Text]
-) -> None:
-    old, new = f"{_ACTOR}.grad_clip", f"{_ACTOR}.optim.clip_grad"
-    if old in values and new in values:
-        known = version_tuple(version)
-        if known is not None and known < (0, 8):
-            dead[new] = Text(
-                f"verl {version} clips by actor.grad_clip",
-                f"verl {version} 按 actor.grad_clip 裁剪",
+    Source: the actor's counts responses in 0.1, and in 0.2 with Megatron; the critic's up to 0.3.
+    """
+    n = number(values[f"{_ROLLOUT}.n"].value) if f"{_ROLLOUT}.n" in values else None
+    actor_since = "0.3.0" if engine_of(values) == "megatron" else "0.2.0"
+    sizes = {f"{_ACTOR}.ppo_mini_batch_size": actor_since, "critic.ppo_mini_batch_size": "0.4.0"}
+    made = dict(values)
+    for key, since in sizes.items():
+        size = number(values[key].value) if key in values else None
+        if n and size is not None and before(version, since):
+            source = values[key].provenance
+            made[key] = ConfigValue(
+                key,
+                int(size / n) if (size / n).is_integer() else size / n,
+                Provenance(
+                    ProvenanceKind.DERIVED,
+                    source.source,
+                    source.line,
+                    f"ppo_mini_batch_size / rollout.n: verl {version} counts responses",
+                ),
             )
-        else:
-            dead[old] = Text(
-                "verl from 0.8 on clips by optim.clip_grad", "verl 0.8 起按 optim.clip_grad 裁剪"
-            )
-
-
-def _dead_clip_ratio(values: Mapping[str, ConfigValue], dead: dict[str, Text]) -> None:
-    bounds = (values.get(f"{_ACTOR}.clip_ratio_low"), values.get(f"{_ACTOR}.clip_ratio_high"))
-    mode = values.get(f"{_ACTOR}.policy_loss.loss_mode")
-    vanilla = mode is None or mode.value == "vanilla"
-    if vanilla and all(bound is not None and bound.value is not None for bound in bounds):
-        key = f"{_ACTOR}.clip_ratio"
-        if key in values:
-            dead[key] = Text(
-                "the vanilla loss takes clip_ratio_low and clip_ratio_high",
-                "vanilla 损失采用 clip_ratio_low 与 clip_ratio_high",
-            )
-
-
-# Keys that tell the oldest version that can have printed them.
-_FIRST_SEEN = (("trainer.use_v1", "0.9"), (f"{_ROLLOUT}.logprobs_mode", "0.7"))
-
-
-def config_version(values: Mapping[str, ConfigValue]) -> str | None:
-    """Guess the oldest version that has these keys; a caller must state it as an assumption."""
-    return next((version for key, version in _FIRST_SEEN if key in values), None)
+    return made

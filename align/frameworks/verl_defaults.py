@@ -1,111 +1,48 @@
-"""Values of verl configuration keys that are not set."""
+"""Values of verl configuration keys that are not set, of each version and trainer.
+
+The table holds what the trainers' composed YAML files say (``yaml``) and what the code does where
+a file lacks the key or has null (``code``). A value may name another key: ``${data.seed}``. Example
+paths of models and data sets are not in it: no run means them.
+
+Sources: the tags v0.3.0.post1 to v0.9.0 and the package 0.9.1.
+"""
 
 from __future__ import annotations
 
+import ast
+import csv
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 
 from align.core.config_value import ConfigLeaf, ConfigValue
-from align.frameworks.config_table import Default, assumed_defaults, version_tuple
+from align.frameworks.config_table import Default, DefaultSpan, assumed_defaults
+from align.frameworks.verl_dead import dead_keys, engine_of
+from align.frameworks.verl_fixed import fixed_history
+from align.frameworks.verl_versions import (
+    NEWEST,
+    RELEASES,
+    before,
+    is_covered,
+    is_whole,
+    release_of,
+)
 
 _ACTOR = "actor_rollout_ref.actor"
-_MODEL = "actor_rollout_ref.model"
-_ROLLOUT = "actor_rollout_ref.rollout"
-
-ASSUMED_VERSION = "0.9"
-
-_EVERY_VERSION: dict[str, ConfigLeaf] = {
-    f"{_MODEL}.override_config.attn_implementation": "flash_attention_2",
-    f"{_ACTOR}.fsdp_config.mixed_precision.reduce_dtype": "fp32",
-    f"{_ACTOR}.fsdp_config.mixed_precision.buffer_dtype": "fp32",
-    f"{_ACTOR}.fsdp_config.dtype": "bfloat16",
-    f"{_ACTOR}.fsdp_config.model_dtype": "fp32",
-    f"{_ACTOR}.optim.betas": (0.9, 0.999),
-    f"{_ACTOR}.optim.override_optimizer_config.eps": 1e-8,
-    f"{_ACTOR}.optim.optimizer": "AdamW",
-    f"{_ACTOR}.policy_loss.loss_mode": "vanilla",
-    f"{_ACTOR}.loss_agg_mode": "token-mean",
-    f"{_MODEL}.lora_rank": 0,
-    f"{_MODEL}.use_liger": False,
-    f"{_MODEL}.use_fused_kernels": False,
-    f"{_ROLLOUT}.min_p": 0.0,
-    f"{_ROLLOUT}.quantization": None,
-    "algorithm.filter_groups.enable": False,
-    "algorithm.norm_adv_by_std_in_grpo": True,
-    "data.train_max_samples": -1,
-    "reward_model.reward_kwargs.overlong_buffer_cfg.enable": False,
-}
-
-# Of the trainers' YAML files of 0.9; for configurations that are not a whole, composed one.
-_NINE: dict[str, ConfigLeaf] = {
-    "data.train_batch_size": 1024,
-    "data.gen_batch_size": None,
-    "data.max_prompt_length": 512,
-    "data.max_response_length": 512,
-    "data.truncation": "error",
-    "data.filter_overlong_prompts": False,
-    "data.shuffle": True,
-    "data.dataloader_num_workers": 8,
-    f"{_MODEL}.enable_gradient_checkpointing": True,
-    f"{_ACTOR}.strategy": "fsdp",
-    f"{_ACTOR}.ppo_mini_batch_size": 256,
-    f"{_ACTOR}.use_dynamic_bsz": False,
-    f"{_ACTOR}.ppo_max_token_len_per_gpu": 16384,
-    f"{_ACTOR}.ppo_epochs": 1,
-    f"{_ACTOR}.shuffle": False,
-    f"{_ACTOR}.data_loader_seed": 42,
-    f"{_ACTOR}.clip_ratio_low": 0.2,
-    f"{_ACTOR}.clip_ratio_high": 0.2,
-    f"{_ACTOR}.clip_ratio_c": 3.0,
-    f"{_ACTOR}.loss_scale_factor": None,
-    f"{_ACTOR}.entropy_coeff": 0,
-    f"{_ACTOR}.use_kl_loss": False,
-    f"{_ACTOR}.kl_loss_coef": 0.001,
-    f"{_ACTOR}.kl_loss_type": "low_var_kl",
-    f"{_ACTOR}.use_torch_compile": True,
-    f"{_ACTOR}.ulysses_sequence_parallel_size": 1,
-    f"{_ACTOR}.optim.lr": 1e-6,
-    f"{_ACTOR}.optim.lr_warmup_steps": -1,
-    f"{_ACTOR}.optim.lr_warmup_steps_ratio": 0.0,
-    f"{_ACTOR}.optim.lr_scheduler_type": "constant",
-    f"{_ACTOR}.optim.min_lr_ratio": 0.0,
-    f"{_ACTOR}.optim.weight_decay": 0.01,
-    f"{_ACTOR}.optim.clip_grad": 1.0,
-    f"{_ROLLOUT}.name": "vllm",
-    f"{_ROLLOUT}.n": 1,
-    f"{_ROLLOUT}.temperature": 1.0,
-    f"{_ROLLOUT}.top_p": 1,
-    f"{_ROLLOUT}.top_k": -1,
-    f"{_ROLLOUT}.seed": 42,
-    f"{_ROLLOUT}.dtype": "bfloat16",
-    f"{_ROLLOUT}.tensor_model_parallel_size": 2,
-    f"{_ROLLOUT}.enforce_eager": False,
-    f"{_ROLLOUT}.enable_prefix_caching": True,
-    f"{_ROLLOUT}.enable_chunked_prefill": True,
-    f"{_ROLLOUT}.logprobs_mode": "processed_logprobs",
-    f"{_ROLLOUT}.val_kwargs.temperature": 0,
-    f"{_ROLLOUT}.val_kwargs.do_sample": False,
-    "algorithm.adv_estimator": "gae",
-    "algorithm.use_kl_in_reward": False,
-    "algorithm.kl_penalty": "kl",
-    "algorithm.kl_ctrl.kl_coef": 0.001,
-    "algorithm.gamma": 1.0,
-    "algorithm.lam": 1.0,
-    "trainer.balance_batch": True,
-    "trainer.n_gpus_per_node": 8,
-    "trainer.nnodes": 1,
-    "trainer.total_epochs": 30,
-    "trainer.total_training_steps": None,
-    "trainer.critic_warmup": 0,
-}
 
 
-# A configuration with these keys is a composed one: a key it lacks does not exist in its version.
-_WHOLE = (
-    "data.train_batch_size",
-    f"{_ACTOR}.optim.lr",
-    f"{_ROLLOUT}.temperature",
-    "algorithm.adv_estimator",
-)
+@dataclass(frozen=True, slots=True)
+class _Row:
+    key: str
+    trainer: str  # fsdp, megatron or both
+    first: str
+    last: str
+    value: ConfigLeaf
+    origin: str  # yaml or code
+
+    def holds(self, release: str) -> bool:
+        return RELEASES.index(self.first) <= RELEASES.index(release) <= RELEASES.index(self.last)
 
 
 def config_defaults(
@@ -113,26 +50,130 @@ def config_defaults(
 ) -> Mapping[str, Default]:
     """Return what applies where a key is not set.
 
+    A composed configuration has every key of its version, so that only the code's own values
+    apply to it.
+
     Args:
         values: keys that are set.
         version: of verl, None where the run does not state it.
     """
-    source = f"default of verl {version or ASSUMED_VERSION}"
-    defaults = {key: Default(value, source) for key, value in _EVERY_VERSION.items()}
-    strategy = values.get(f"{_ACTOR}.strategy")
-    if strategy is not None and strategy.value == "megatron":
-        del defaults[f"{_MODEL}.override_config.attn_implementation"]
-    if all(key in values for key in _WHOLE):
-        return defaults
-    known = version_tuple(version)
-    nine = f"default of verl {version if known == (0, 9) else ASSUMED_VERSION}"
-    assumption = None if known == (0, 9) else assumed_defaults("verl", ASSUMED_VERSION, version)
-    defaults |= {key: Default(value, nine, assumption) for key, value in _NINE.items()}
-    by_version: dict[str, ConfigLeaf] = {
-        f"{_MODEL}.use_remove_padding": known is None or known >= (0, 7),
-        f"{_ROLLOUT}.calculate_log_probs": known is None or known >= (0, 9),
-        # 0.6.0 still reads get("seed", 1); null begins at 0.6.1
-        "data.seed": 1 if known is not None and (known <= (0, 5) or version == "0.6.0") else None,
+    release, engine = release_of(version), engine_of(values)
+    rows = _of_release(release, engine)
+    if is_whole(values):
+        rows = {key: row for key, row in rows.items() if row.origin == "code"}
+    dead = dead_keys(rows, values, version or NEWEST)
+    kept = {
+        key: _resolved(row.value, values, engine, release)
+        for key, row in rows.items()
+        if key not in dead and not _has_members(key, values)
+    } | _by_setting(values, version)
+    named = version if is_covered(version) else _series(NEWEST if version is None else release)
+    unsure = None if is_covered(version) else assumed_defaults("verl", _series(release), version)
+    return {
+        key: Default(
+            value, f"default of verl {named}", unsure if key in _ever_changed(engine) else None
+        )
+        for key, value in sorted(kept.items(), key=lambda item: item[1] is None)
     }
-    unsure = assumption if known is None else None
-    return defaults | {key: Default(value, source, unsure) for key, value in by_version.items()}
+
+
+def default_history(key: str, engine: ConfigLeaf, old: str, new: str) -> tuple[DefaultSpan, ...]:
+    """Return the values a key had by default between two versions, in order of time.
+
+    Empty where it had none in either of the two. What the code does and no key sets is asked for by
+    the name of its field.
+    """
+    if fixed_history(key):
+        return _between(fixed_history(key), old, new)
+    trainer = "megatron" if engine == "megatron" else "fsdp"
+    first, last = sorted((RELEASES.index(release_of(old)), RELEASES.index(release_of(new))))
+    releases = RELEASES[first : last + 1]
+    if any(key not in _of_release(release, trainer) for release in (releases[0], releases[-1])):
+        return ()
+    spans: list[DefaultSpan] = []
+    for release in releases:
+        row = _of_release(release, trainer).get(key)
+        value = _resolved(row.value, {}, trainer, release) if row is not None else None
+        if row is not None and (not spans or spans[-1].value != value):
+            spans.append(DefaultSpan(_series(release), value))
+    return tuple(spans)
+
+
+def _between(spans: tuple[DefaultSpan, ...], old: str, new: str) -> tuple[DefaultSpan, ...]:
+    starts = [RELEASES.index(release_of(span.since)) for span in spans]
+    first, last = sorted((RELEASES.index(release_of(old)), RELEASES.index(release_of(new))))
+    ends = [*starts[1:], len(RELEASES)]
+    return tuple(
+        span
+        for span, start, end in zip(spans, starts, ends, strict=True)
+        if start <= last and end > first
+    )
+
+
+def _by_setting(values: Mapping[str, ConfigValue], version: str | None) -> dict[str, ConfigLeaf]:
+    """Return defaults that follow from another key."""
+    made: dict[str, ConfigLeaf] = {}
+    if before(version, "0.4.0"):  # a KL penalty is taken off the rewards unless the loss has one
+        in_loss = values.get(f"{_ACTOR}.use_kl_loss")
+        made["algorithm.use_kl_in_reward"] = in_loss is None or in_loss.value is not True
+    return made
+
+
+def _resolved(
+    value: ConfigLeaf, values: Mapping[str, ConfigValue], engine: str, release: str
+) -> ConfigLeaf:
+    """Follow ``${key}`` to what is set, or to that key's own default."""
+    rows = _of_release(release, engine)
+    seen: set[str] = set()
+    while isinstance(value, str) and value.startswith("${") and value not in seen:
+        seen.add(value)
+        key = value[2:-1]
+        if key in values:
+            return values[key].value
+        value = rows[key].value if key in rows else None
+    return value
+
+
+def _has_members(key: str, values: Mapping[str, ConfigValue]) -> bool:
+    return any(stated.startswith(f"{key}.") for stated in values)
+
+
+def _series(release: str) -> str:
+    """Return 0.9 for 0.9.0, the first of its series, and other releases as they are."""
+    return release.removesuffix(".0") if release.count(".") == 2 else release
+
+
+@cache
+def _of_release(release: str, engine: str) -> Mapping[str, _Row]:
+    return {
+        row.key: row for row in _table() if row.trainer in ("both", engine) and row.holds(release)
+    }
+
+
+@cache
+def _ever_changed(engine: str) -> frozenset[str]:
+    """Return the keys that have not had one and the same default in every release."""
+    releases = [_of_release(release, engine) for release in RELEASES]
+    keys = {key for rows in releases for key in rows}
+    return frozenset(
+        key
+        for key in keys
+        if len({repr(rows[key].value) if key in rows else "absent" for rows in releases}) > 1
+    )
+
+
+@cache
+def _table() -> tuple[_Row, ...]:
+    text = files("align.frameworks").joinpath("verl_defaults.tsv").read_text(encoding="utf-8")
+    reader = csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    return tuple(
+        _Row(
+            row["key"],
+            row["trainer"],
+            row["first"],
+            row["last"],
+            ast.literal_eval(row["value"]),
+            row["origin"],
+        )
+        for row in reader
+    )

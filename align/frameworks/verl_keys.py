@@ -132,9 +132,34 @@ CONFIG_KEYS: dict[str, str] = {
     f"{_ACTOR}.megatron.override_transformer_config.attention_backend": (
         "actor.precision_options.attention_backend"
     ),
+    **{
+        f"{_ACTOR}.megatron.override_transformer_config.{key}": field
+        for key, field in (
+            ("use_flash_attn", "model.flash_attention"),
+            ("use_fused_rmsnorm", "model.fused_rms_norm"),
+            ("use_fused_swiglu", "model.fused_swiglu"),
+            ("use_fused_rotary_pos_emb", "model.fused_rope"),
+            ("moe_grouped_gemm", "model.grouped_gemm"),
+            ("moe_aux_loss_coeff", "model.moe_aux_loss_coef"),
+            ("attention_dropout", "model.attention_dropout"),
+            ("hidden_dropout", "model.hidden_dropout"),
+            ("calculate_per_token_loss", "loss.options.calculate_per_token_loss"),
+            ("context_parallel_size", "actor.parallel_options.transformer_context_parallel_size"),
+            ("context_parallel_algo", "actor.parallel_options.context_parallel_algo"),
+            ("use_distributed_optimizer", "actor.parallel_options.transformer_optimizer"),
+            ("num_layers_in_*", "actor.parallel_options.num_layers_in_*"),
+            ("account_for_*", "actor.parallel_options.account_for_*"),
+            ("moe_token_dispatcher_type", "actor.parallel_options.moe_token_dispatcher_type"),
+            ("moe_enable_deepep", "actor.parallel_options.moe_enable_deepep"),
+            ("moe_router_dtype", "actor.precision_options.moe_router_dtype"),
+            ("persist_layer_norm", "actor.precision_options.persist_layer_norm"),
+            ("*_fusion", "actor.precision_options.*_fusion"),
+        )
+    },
     f"{_ACTOR}.megatron.override_transformer_config.*": "model.override.*",
     f"{_ACTOR}.megatron.*": "actor.parallel_options.*",
     # rollout
+    "*interleave": "rollout.interleave.*",
     f"{_ROLLOUT}.name": "rollout.engine",
     f"{_ROLLOUT}.mode": "rollout.mode",
     f"{_ROLLOUT}.n": "rollout.n",

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from align.objective.schedules import megatron_lr, verl_lr
+from align.frameworks.schedules import megatron_lr, verl_lr
 from align.stack.config import StackConfig
 from align.stack.config_sections import OptimConfig
 

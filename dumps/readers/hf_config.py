@@ -53,8 +53,10 @@ def _sniff_generation(glimpse: Glimpse) -> bool:
     return is_stamped and bool(keys & _GENERATION) and not keys & foreign
 
 
-def read_hf_json(path: Path, progress: Progress, *, format: str) -> RawConfig:
-    """Read every value of a model's JSON file, with the line of its key.
+def read_json_object(
+    path: Path, progress: Progress, *, format: str, framework: str, kind: ProvenanceKind
+) -> RawConfig:
+    """Read every value of a JSON file, with the line of its key.
 
     Raises:
         ConfigError: The text is no JSON object, or ends before its first value does.
@@ -65,14 +67,14 @@ def read_hf_json(path: Path, progress: Progress, *, format: str) -> RawConfig:
         raise ConfigError(
             where=str(path),
             problem="is no JSON object with values in it",
-            fix="copy the file again from the model's folder",
+            fix="copy the file again",
         )
-    values = config_values(leaves, source=str(path), kind=ProvenanceKind.MODEL_CONFIG)
+    values = config_values(leaves, source=str(path), kind=kind)
     num_twice = len(leaves) - len(values)
     return RawConfig(
         source=str(path),
         format=format,
-        framework="huggingface",
+        framework=framework,
         values=values,
         truncated_at=dotted(leaves[-1].path) if num_read is None else None,
         num_unread_lines=sum(map(bool, map(str.strip, lines[num_read:]))) if num_read else 0,
@@ -98,6 +100,17 @@ def _read_object(lines: list[str]) -> tuple[list[Leaf], int | None]:
         if literal.is_complete:
             return literal.leaves, number
     return literal.leaves, None
+
+
+def read_hf_json(path: Path, progress: Progress, *, format: str) -> RawConfig:
+    """Read every value of a model's JSON file, with the line of its key.
+
+    Raises:
+        ConfigError: The text is no JSON object, or ends before its first value does.
+    """
+    return read_json_object(
+        path, progress, format=format, framework="huggingface", kind=ProvenanceKind.MODEL_CONFIG
+    )
 
 
 def _reader(format: str, sniff: Callable[[Glimpse], bool]) -> Reader:

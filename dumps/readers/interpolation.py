@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from align.core.config_value import ConfigLeaf
+from align.core.errors import ConfigError
 from align.core.text import Text
+from dumps.readers.config_text import TOO_LONG
 from dumps.readers.leaf import Leaf, Path, dotted
 
 _REFERENCE = re.compile(r"\$\{(.*)", re.DOTALL)
@@ -51,6 +53,53 @@ def resolve_leaves(
         f"{len(unresolved)} 处插值未解析，保留原文：{shown}{more}",
     )
     return result, (note,)
+
+
+def value_problems(leaves: Sequence[Leaf], where: str) -> tuple[ConfigError, ...]:
+    """Name every circle of values that refer to each other, once, and values left out as too long.
+
+    Args:
+        leaves: as `dumps.readers.yaml_leaves.parse_yaml` gives them.
+        where: their file.
+    """
+    pending = {dotted(leaf.path): leaf for leaf in leaves if _is_open(leaf.value)}
+    names = {key: _names(leaf) for key, leaf in pending.items()}
+    bound = set(pending)
+    while ends := {key for key in bound if not names[key] & bound}:
+        bound -= ends  # what refers to nothing open is in no circle
+    targets = {key: sorted(names[key] & bound) for key in pending if key in bound}
+    found = [_too_long(leaf, where) for leaf in pending.values() if TOO_LONG in str(leaf.value)]
+    done: set[str] = set()
+    for start in targets:
+        trail: list[str] = []
+        key = start
+        while key not in done and key not in trail:
+            trail.append(key)
+            key = targets[key][0]
+        if key in trail:
+            circle = trail[trail.index(key) :]
+            found.append(_circle(circle, pending[circle[0]].line, where))
+        done |= set(trail)
+    return tuple(found)
+
+
+def _too_long(leaf: Leaf, where: str) -> ConfigError:
+    size = int(str(leaf.value).partition(TOO_LONG)[2].partition("}")[0])
+    return ConfigError(
+        where=f"{where}:{leaf.line}",
+        key=dotted(leaf.path),
+        problem=f"stands in a line of {size:,} bytes, and its value is left out",
+        fix="remove it from the configuration; the rest of the file is compared",
+    )
+
+
+def _circle(keys: Sequence[str], line: int, where: str) -> ConfigError:
+    return ConfigError(
+        where=f"{where}:{line}",
+        key=keys[0],
+        problem=f"refers to itself: {' -> '.join([*keys, keys[0]])}",
+        fix=f"write the value of {keys[-1]} out; these keys are left out of the comparison",
+    )
 
 
 def _is_open(value: ConfigLeaf) -> bool:

@@ -35,6 +35,8 @@ _TRACED_BYTES = re.compile(_TRACED.pattern.encode(), re.MULTILINE)
 _ASSIGNMENT = re.compile(
     r"""\s*(?:export )?([A-Za-z_]\w*)=("[^"$`]*"|'[^']*'|[^\s"'$`();&|]*)\s*(?:#.*)?"""
 )
+_ARRAY_START = re.compile(r"\s*(?:declare -a |local )?([A-Za-z_]\w*)(\+?)=\((.*)")
+_ARRAY = re.compile(r"\$\{([A-Za-z_]\w*)\[[@*]\]\}")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)")
 _MAX_LINES = 5_000  # a script is not longer, and a log traces its command at the start
 
@@ -118,7 +120,41 @@ def _command(lines: list[tuple[int, str]]) -> tuple[Mapping[str, str], list[_Wor
             assigned.setdefault(name, set()).add(value)
     # A variable set twice, or to what only the shell can compute, is not known.
     variables = {k: next(iter(v)) for k, v in assigned.items() if len(v) == 1 and "$" not in v}
-    return variables, list(_words(lines[starts[-1] :]))
+    arrays = _arrays(lines[: starts[-1]])
+    words = _words(lines[starts[-1] :])
+    return variables, [part for word in words for part in _expanded(word, arrays)]
+
+
+def _arrays(lines: list[tuple[int, str]]) -> dict[str, list[_Word]]:
+    """Return the bash arrays that a script sets: ``overrides=( key=value … )``."""
+    arrays: dict[str, list[_Word]] = {}
+    current: list[_Word] | None = None
+    for number, line in lines:
+        text = line
+        match = _ARRAY_START.match(line) if current is None else None
+        if match:
+            current = arrays.setdefault(match[1], [])
+            if not match[2]:
+                current.clear()
+            text = match[3]
+        if current is None:
+            continue
+        try:
+            words = shlex.split(text, comments=True)
+        except ValueError:  # a quote over several lines: what it holds is not taken
+            continue
+        closes = bool(words) and words[-1].endswith(")")
+        if closes:
+            words[-1] = words[-1][:-1]
+        current += [_Word(word, number, line) for word in words if word]
+        if closes:
+            current = None
+    return arrays
+
+
+def _expanded(word: _Word, arrays: Mapping[str, list[_Word]]) -> list[_Word]:
+    match = _ARRAY.fullmatch(word.text)
+    return arrays.get(match[1], [word]) if match else [word]
 
 
 def _words(lines: list[tuple[int, str]]) -> Iterator[_Word]:

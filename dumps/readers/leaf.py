@@ -17,6 +17,13 @@ Path = tuple[str | int, ...]
 
 LONGEST_TEXT = 200
 
+_TRL_KEYS = frozenset(
+    {
+        *("num_generations", "max_completion_length", "num_ppo_epochs"),
+        *("precompute_ref_log_probs", "cliprange_value"),
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
@@ -60,6 +67,8 @@ def framework_of(values: Mapping[str, ConfigValue]) -> str | None:
         return "mindspeed_rl"
     if {"data", "trainer"} <= sections and sections & {"model", "optim"}:
         return "verl"  # its SFT trainer
+    if sections & _TRL_KEYS and sections & {"per_device_train_batch_size", "learning_rate"}:
+        return "trl"
     if sections & {"model_type", "architectures"}:
         return "huggingface"
     return None

@@ -15,6 +15,7 @@ from align.core.environment import EnvironmentFact, EnvironmentFacts
 from align.core.finding import Evidence, Side
 from align.core.run import ArtifactKind
 from dumps.readers.console import dialect_of
+from dumps.readers.env_names import FAMILIES, NAMES, is_fact
 from dumps.readers.reader import Glimpse, Progress, Reader
 from dumps.readers.text import iter_blocks, strip_ansi, strip_prefix
 
@@ -24,7 +25,17 @@ _VERSION = r"v?(?P<value>\d+(?:\.\w+)+(?:[+-][\w.]+)?)"
 _PACKAGES = (
     *("torch", "torch_npu", "torchvision", "torchdata", "transformers", "tokenizers", "ray"),
     *("vllm", "vllm_ascend", "sglang", "verl", "tensordict", "flash_attn", "triton"),
-    *("triton_ascend", "deepspeed", "megatron_core", "mindspeed", "mindspeed_rl", "numpy", "peft"),
+    *(
+        "trl",
+        "accelerate",
+        "triton_ascend",
+        "deepspeed",
+        "megatron_core",
+        "mindspeed",
+        "mindspeed_rl",
+        "numpy",
+        "peft",
+    ),
 )
 # Ordinary names in logs and what they are called here.
 _OTHER_NAMES = {"pytorch": "torch", "tensorrt llm": "tensorrt_llm", "cann": "cann"}
@@ -35,7 +46,6 @@ _OFTEN_WRONG = re.compile(
     r"|recommend|Error\b|\bpip\b|\bfuture\b|\bsince\b",
     re.IGNORECASE,
 )
-_SECRET = re.compile(r"KEY|SECRET|PASSW|CREDENTIAL|TOKEN(?!IZERS)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +116,12 @@ _RULES = (
         cautious=False,
     ),
     Rule(
+        b"scend-toolkit/",
+        re.compile(r"[Aa]scend-toolkit/[\w.]+/(?P<value>aarch64|x86_64)-linux/"),
+        "machine",
+        cautious=False,
+    ),
+    Rule(
         b"NVIDIA ",
         re.compile(
             r"\b(?P<value>NVIDIA (?:GeForce RTX|RTX|Tesla|Graphics)?\s?[A-Z]{0,2}\d{2,4}\w*"
@@ -130,9 +146,13 @@ _RULES = (
     *_says("device", "cpu", "detected platform cpu"),
 )
 _EXPORT = re.compile(r"^\+* ?export (?P<rest>[A-Z][A-Z0-9_]*=.*)$")
+_ALONE = re.compile(r"^\+* ?([A-Z][A-Z0-9_]*)=('[^']*'|\"[^\"]*\"|\S*)\s*$")
 _ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]*)=('[^']*'|\"[^\"]*\"|\S*)")
-_ENV_VARS = re.compile(r"'env_vars': \{(?P<rest>[^{}]*)\}")
-_DICT_ITEM = re.compile(r"'([A-Z][A-Z0-9_]*)': ('[^']*'|\d+)")
+_ENV_VARS = re.compile(r"""['"]env_vars['"]: \{(?P<rest>[^{}]*)\}""")
+_DICT_ITEM = re.compile(r"""['"]([A-Z][A-Z0-9_]*)['"]: ('[^']*'|"[^"]*"|\d+)""")
+_ALONE_NEEDLES = tuple(
+    needle.encode() for needle in (*FAMILIES, *(f"{name}=" for name in sorted(NAMES)))
+)
 _MAX_TRIES = 100  # lines a rule looks at in one block: chatter must not make reading slow
 _QUOTED_CHARS = 200
 
@@ -148,9 +168,12 @@ def _read(path: Path, progress: Progress) -> EnvironmentFacts:
         DumpError: The file is not text, or is empty.
     """
     facts: dict[str, EnvironmentFact] = {}
-    for block in iter_blocks(path, progress):
+    for index, block in enumerate(iter_blocks(path, progress)):
         text = block.data.replace(b"\r", b"\n")
-        found = sorted(_statements(text, facts.keys()), key=lambda statement: statement.position)
+        found = sorted(
+            _statements(text, facts.keys(), is_start=index < 2),
+            key=lambda statement: statement.position,
+        )
         numbers = block.numbers_at([statement.position for statement in found])
         for statement, number in zip(found, numbers, strict=True):
             evidence = Evidence(
@@ -169,18 +192,23 @@ class _Statement:
     line: str
 
 
-def _statements(text: bytes, known: Container[str]) -> Iterator[_Statement]:
+def _statements(text: bytes, known: Container[str], *, is_start: bool) -> Iterator[_Statement]:
     for rule in _RULES:
         if rule.fact is None or rule.fact not in known:
             yield from _by_rule(text, rule)
     for position, line in _lines_with(text, b"export "):
         exported = _EXPORT.match(line)
         if exported is not None:
-            yield from _variables(position, line, _ASSIGNMENT.findall(exported["rest"]))
-    for position, line in _lines_with(text, b"'env_vars': {"):
+            yield from _variables(position, _ASSIGNMENT.findall(exported["rest"]))
+    for needle in _ALONE_NEEDLES if is_start else ():  # where a run prints its environment
+        for position, line in _lines_with(text, needle):
+            alone = _ALONE.match(line)
+            if alone is not None:
+                yield from _variables(position, [(alone[1], alone[2])])
+    for position, line in _lines_with(text, b"env_vars"):
         dictionary = _ENV_VARS.search(line)
         if dictionary is not None:
-            yield from _variables(position, line, _DICT_ITEM.findall(dictionary["rest"]))
+            yield from _variables(position, _DICT_ITEM.findall(dictionary["rest"]))
 
 
 def _by_rule(text: bytes, rule: Rule) -> Iterator[_Statement]:
@@ -210,12 +238,12 @@ def _lines_with(text: bytes, needle: bytes) -> Iterator[tuple[int, str]]:
         position = end if end >= 0 else position + 4000
 
 
-def _variables(
-    position: int, line: str, assignments: list[tuple[str, str]]
-) -> Iterator[_Statement]:
+def _variables(position: int, assignments: list[tuple[str, str]]) -> Iterator[_Statement]:
     for name, quoted in assignments:
-        if not _SECRET.search(name):
-            yield _Statement(position, f"env.{name}", quoted.strip("'\""), line)
+        value = quoted.strip("'\"")
+        if is_fact(name, value):
+            # The line may hold other variables too, and secrets among them.
+            yield _Statement(position, f"env.{name}", value, f"{name}={quoted}")
 
 
 def _canonical(name: str) -> str:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from align.core.config_value import ConfigValue, ProvenanceKind, RawConfig
-from align.core.errors import ConfigError
+from align.core.errors import AlignError, ConfigError
 from align.core.run import ArtifactKind
 from align.core.text import Text
 from dumps.readers.config_text import read_config_text, top_keys, yaml_head
-from dumps.readers.interpolation import resolve_leaves
+from dumps.readers.interpolation import resolve_leaves, value_problems
 from dumps.readers.leaf import Leaf, config_values, dotted
 from dumps.readers.reader import Glimpse, Progress, Reader, no_progress
 from dumps.readers.yaml_leaves import YamlDocument, parse_yaml
@@ -65,6 +65,8 @@ def read_main(path: Path, progress: Progress) -> RawConfig:
     """
     document = parse_yaml(read_config_text(path, progress), where=str(path))
     values, notes = _values(document, path)
+    problems: list[AlignError] = []
+    unknown = list(document.unknown)
     for include in _includes(document):
         found = _find(path, include)
         if found is None:
@@ -79,7 +81,10 @@ def read_main(path: Path, progress: Progress) -> RawConfig:
         part_values, part_notes = _values(part, found, group=include.group)
         values |= part_values
         notes += part_notes
-    return _raw_config(path, "mindspeed_rl_yaml", document, values, notes)
+        problems += (*part.problems, *value_problems(part.leaves, str(found)))
+        unknown += [f"{include.group}.{key}" for key in part.unknown]
+    main = _raw_config(path, "mindspeed_rl_yaml", document, values, notes)
+    return replace(main, problems=(*main.problems, *problems), unknown=tuple(unknown))
 
 
 def read_model(path: Path, progress: Progress) -> RawConfig:
@@ -96,7 +101,8 @@ def read_model(path: Path, progress: Progress) -> RawConfig:
         return _raw_config(path, "mindspeed_rl_model_yaml", document, {}, [note])
     values, notes = _values(document, path, group="model")
     notes.append(_ALONE)
-    return _raw_config(path, "mindspeed_rl_model_yaml", document, values, notes)
+    alone = _raw_config(path, "mindspeed_rl_model_yaml", document, values, notes)
+    return replace(alone, unknown=tuple(f"model.{key}" for key in document.unknown))
 
 
 def read_dataset(path: Path, progress: Progress) -> RawConfig:
@@ -126,6 +132,8 @@ def _raw_config(
         truncated_at=dotted(last) if document.num_unread_lines else None,
         num_unread_lines=document.num_unread_lines,
         notes=tuple(notes),
+        unknown=document.unknown,
+        problems=(*document.problems, *value_problems(document.leaves, str(path))),
     )
 
 
@@ -141,7 +149,7 @@ def _values(
         if leaf.path[0] != "defaults"
     ]
     values = config_values(placed, source=str(path), kind=ProvenanceKind.FILE)
-    return values, [*document.notes, *unresolved]
+    return values, list(unresolved)
 
 
 def _includes(document: YamlDocument) -> Iterator[_Include]:

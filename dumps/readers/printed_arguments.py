@@ -66,7 +66,7 @@ def read_printed_arguments(path: Path, progress: Progress) -> RawConfig:
     return RawConfig(
         source=str(path),
         format=FORMAT,
-        framework="mindspeed_rl" if is_rl else None,
+        framework="mindspeed_rl" if is_rl else "megatron",
         values=values,
         truncated_at=None if is_complete else str(leaves[-1].path[0]),
         num_unread_lines=num_between if is_complete else 0,

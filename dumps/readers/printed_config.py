@@ -73,6 +73,7 @@ def read_printed_config(path: Path, progress: Progress) -> RawConfig:
         truncated_at=None if chosen.is_complete else dotted(chosen.leaves[-1].path),
         num_unread_lines=chosen.num_between,
         notes=(*_notes(chosen), *_notes_on_others(chosen, printed, path)),
+        problems=() if chosen.is_complete else (_ends_early(chosen, path),),
     )
 
 
@@ -86,16 +87,21 @@ def _notes(printed: _Printed) -> Iterator[Text]:
             f"{printed.num_between} lines of other output stand between the printed lines",
             f"打印的配置中夹杂了 {printed.num_between} 行其他输出",
         )
-    if not printed.is_complete:
-        yield Text(
-            f"the text printed from line {printed.first_line} on ends early",
-            f"从第 {printed.first_line} 行起打印的配置不完整",
-        )
     if printed.num_lost_ends:
         yield Text(
             f"{printed.num_lost_ends} closing brackets are missing: some lines were lost",
             f"缺少 {printed.num_lost_ends} 个右括号：有若干行丢失",
         )
+
+
+def _ends_early(printed: _Printed, path: Path) -> ConfigError:
+    last = printed.leaves[-1]
+    return ConfigError(
+        where=f"{path}:{last.line}",
+        problem=f"the configuration printed from line {printed.first_line} on ends early, after "
+        f"{dotted(last.path)}",
+        fix="give a log with all of it, or the run's .hydra folder or YAML file",
+    )
 
 
 def _notes_on_others(chosen: _Printed, printed: list[_Printed], path: Path) -> Iterator[Text]:

@@ -75,7 +75,11 @@ def _blocks(path: Path, progress: Progress) -> Iterator[tuple[list[Row], bool]]:
 
 def _read_block(path: Path, rows: list[Row], *, ends_file: bool) -> RawConfig | None:
     try:
-        document = parse_yaml("\n".join(row.text for row in rows), where=str(path))
+        document = parse_yaml(
+            "\n".join(row.text for row in rows),
+            where=str(path),
+            numbers=[row.number for row in rows],
+        )
     except ConfigError:
         return None
     is_cut = ends_file or document.num_unread_lines > 0
@@ -91,7 +95,9 @@ def _read_block(path: Path, rows: list[Row], *, ends_file: bool) -> RawConfig | 
         values=values,
         truncated_at=dotted(leaves[-1].path) if is_cut and leaves else None,
         num_unread_lines=document.num_unread_lines,
-        notes=(*document.notes, *notes),
+        notes=notes,
+        unknown=document.unknown,
+        problems=document.problems,
     )
 
 

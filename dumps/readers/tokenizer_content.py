@@ -1,4 +1,4 @@
-"""What the large files of a tokenizer folder hold: vocabulary, merges, added tokens.
+"""What the large files of a tokenizer folder hold: vocabulary, merges, added tokens, settings.
 
 Parsed content, not text: merges written as pairs or as strings are the same merges, and the
 ``#version`` line of merges.txt is none.
@@ -6,9 +6,11 @@ Parsed content, not text: merges written as pairs or as strings are the same mer
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +30,10 @@ _OTHER_LAYOUT = (
 _T = TypeVar("_T")
 
 Merge = tuple[str, str]
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+PARTS = ("normalizer", "pre_tokenizer", "post_processor", "model", "truncation")
+"""Sections of tokenizer.json that decide how a text becomes ids, besides the vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +49,19 @@ class TokenizerJson:
     """What tokenizer.json states; None where it does not.
 
     Args:
-        begins_with: tokens the post-processor puts before every text.
+        begins_with, ends_with: tokens the post-processor puts before and after every text.
         padding_side: "left" or "right".
+        parts: the sections of `PARTS` as the file has them, the model without its vocabulary and
+            merges.
     """
 
     vocabulary: Mapping[str, int] | None
     merges: tuple[Merge, ...] | None
     added: Mapping[str, AddedToken]
     begins_with: tuple[str, ...] | None
+    ends_with: tuple[str, ...] | None
     padding_side: str | None
+    parts: Mapping[str, Json]
 
 
 def read_tokenizer_json(path: Path) -> TokenizerJson:
@@ -96,6 +106,40 @@ def read_template(path: Path) -> str:
         DumpError: It is too large.
     """
     return _text(path)
+
+
+def read_tiktoken(path: Path) -> Mapping[str, int]:
+    """Read a file of tiktoken, lines of a token's bytes in base64 and its rank.
+
+    Returns:
+        Ranks by token, every byte as the letter that byte-level vocabularies write for it: so
+        the same vocabulary in vocab.json is equal.
+
+    Raises:
+        DumpError: A line is not of that form.
+    """
+    rows = [line.split() for line in _text(path).splitlines() if line.strip()]
+    return _laid_out(path, lambda: {_lettered(token): int(rank) for token, rank in rows})
+
+
+def _lettered(token: str) -> str:
+    try:
+        return "".join(_LETTERS[byte] for byte in base64.b64decode(token, validate=True))
+    except binascii.Error as error:
+        raise ValueError(f"{token[:20]!r} is no base64") from error
+
+
+def _letters() -> list[str]:
+    """Return what byte-level BPE writes for each byte: itself if printable, else from 256 on.
+
+    Source: the byte-level alphabet of GPT-2, which vocab.json of that family is written in.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return [chr(b if b in printable else 256 + others.index(b)) for b in range(256)]
+
+
+_LETTERS = _letters()
 
 
 def line_of(path: Path, entry: str | Merge) -> int | None:
@@ -150,14 +194,18 @@ def _tokenizer_json(loaded: dict[str, Any]) -> TokenizerJson:
     merges, pieces = model.get("merges"), model.get("vocab")
     if isinstance(pieces, list):  # unigram: pieces with scores, in the order of their ids
         pieces = {str(piece): number for number, (piece, _) in enumerate(pieces)}
+    around = _around(loaded["post_processor"] or {}) if "post_processor" in loaded else None
     return TokenizerJson(
         vocabulary=None if pieces is None else _ids(pieces),
         merges=None if merges is None else _merges(merges),
         added={str(t["content"]): added_token(t) for t in loaded.get("added_tokens") or ()},
-        begins_with=tuple(_begins_with(loaded["post_processor"] or {}))
-        if "post_processor" in loaded
-        else None,
+        begins_with=None if around is None else around[0],
+        ends_with=None if around is None else around[1],
         padding_side=_side((loaded.get("padding") or {}).get("direction")),
+        parts={
+            **{name: loaded[name] for name in PARTS if name in loaded},
+            "model": {k: v for k, v in model.items() if k not in ("vocab", "merges")},
+        },
     )
 
 
@@ -179,16 +227,25 @@ def _merges(stated: list[str] | list[list[str]]) -> tuple[Merge, ...]:
     return tuple((str(first), str(second)) for first, second in pairs)
 
 
-def _begins_with(processor: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the tokens that a post-processor puts before a single text."""
+def _around(processor: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the tokens that a post-processor puts before and after a single text."""
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
     for inner in processor.get("processors") or ():
-        yield from _begins_with(inner)
+        outside = _around(inner)
+        before, after = outside[0] + before, after + outside[1]
     if "cls" in processor:  # BertProcessing and RobertaProcessing
-        yield str(processor["cls"][0])
-    for piece in processor.get("single") or ():
-        if "SpecialToken" not in piece:
-            return
-        yield str(piece["SpecialToken"]["id"])
+        before, after = (str(processor["cls"][0]),), (str(processor["sep"][0]),)
+    pieces = processor.get("single") or ()
+    names = [str(p["SpecialToken"]["id"]) if "SpecialToken" in p else None for p in pieces]
+    if None in names:
+        at = names.index(None)
+        before, after = _stated(names[:at]), _stated(names[at:])
+    return before, after
+
+
+def _stated(names: list[str | None]) -> tuple[str, ...]:
+    return tuple(name for name in names if name is not None)
 
 
 def _side(direction: object) -> str | None:

@@ -49,7 +49,9 @@ def read_wandb_config(path: Path, progress: Progress) -> RawConfig:
         values=values,
         truncated_at=dotted(leaves[-1].path) if leaves and document.num_unread_lines else None,
         num_unread_lines=document.num_unread_lines,
-        notes=(*document.notes, *empty),
+        notes=empty,
+        unknown=tuple(key.replace(".value", "", 1) for key in document.unknown),
+        problems=document.problems,
     )
 
 

@@ -17,7 +17,7 @@ from align.core.run import ArtifactKind
 from align.core.text import Text
 from dumps.readers.config_text import read_config_text, top_keys, yaml_head
 from dumps.readers.hydra_override import deleted, parse_override
-from dumps.readers.interpolation import resolve_leaves
+from dumps.readers.interpolation import resolve_leaves, value_problems
 from dumps.readers.leaf import Leaf, config_values, dotted, framework_of
 from dumps.readers.reader import Glimpse, Progress, Reader
 from dumps.readers.yaml_leaves import parse_yaml
@@ -69,14 +69,13 @@ def read_yaml_config(path: Path, progress: Progress) -> RawConfig:
     document = parse_yaml(read_config_text(path, progress), where=str(path))
     if document.is_list:
         raise ConfigError(
-            where=str(path),
+            where=f"{path}:1",
             problem="is a list, not a mapping of keys to values",
             fix="give the YAML file the run was started with",
         )
     is_cut = document.num_unread_lines > 0
     leaves, notes = resolve_leaves(document.leaves, document.plain, is_cut=is_cut)
     values = config_values(leaves, source=str(path), kind=ProvenanceKind.FILE)
-    notes = (*document.notes, *notes)
     if any(key == "defaults" or key.startswith("defaults[") for key in values):
         notes += (_NOT_COMPOSED,)
     return RawConfig(
@@ -87,6 +86,8 @@ def read_yaml_config(path: Path, progress: Progress) -> RawConfig:
         truncated_at=dotted(leaves[-1].path) if is_cut else None,
         num_unread_lines=document.num_unread_lines,
         notes=notes,
+        unknown=document.unknown,
+        problems=(*document.problems, *value_problems(document.leaves, str(path))),
     )
 
 
@@ -101,7 +102,7 @@ def read_hydra_overrides(path: Path, progress: Progress) -> RawConfig:
         return RawConfig(str(path), "hydra_overrides", None, {}, notes=(_NO_OVERRIDES,))
     document = parse_yaml(text, where=str(path))
     leaves: list[Leaf] = []
-    notes: list[Text] = list(document.notes)
+    notes: list[Text] = []
     unknown: list[str] = []
     num_unread = document.num_unread_lines
     for item in document.leaves:
@@ -135,6 +136,7 @@ def read_hydra_overrides(path: Path, progress: Progress) -> RawConfig:
         num_unread_lines=num_unread,
         notes=tuple(notes),
         unknown=tuple(unknown),
+        problems=document.problems,
     )
 
 

@@ -7,7 +7,8 @@ what they expand to is known before anything is expanded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,12 +17,18 @@ import yaml
 
 from align.core.config_value import ConfigLeaf
 from align.core.errors import ConfigError
-from align.core.text import Text
-from dumps.readers.leaf import Leaf, Path
+from dumps.readers.leaf import Leaf, Path, dotted
 
 _MAX_VALUES = 50_000
 _MAX_DEPTH = 64
-_MAX_CUTS = 8  # places at which an unreadable file is cut before it is given up
+_MAX_HOLES = 8  # places left out of an unreadable file before it is given up
+_KEY = re.compile(r"""[\t ]*["']?(?P<key>[\w.@/-]+)["']?[\t ]*:(?P<value>.*)""")
+_FIX_OF = (
+    ("tab", "indent it with spaces instead of a tab"),
+    ("'\\t'", "indent it with spaces instead of a tab"),
+    ("while parsing a flow", "close the bracket that is opened there"),
+    ("while scanning a quoted", "close the quote that is opened there"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,39 +39,48 @@ class YamlDocument:
         leaves: in file order, interpolations as written.
         is_list: whether the root is a list; a leaf's path then starts with an index.
         plain: the same values as nested dicts and lists.
-        num_unread_lines: at the end of a text that breaks off or breaks YAML's rules.
+        num_unread_lines: at the end of a text that breaks off.
+        unknown: dotted keys of what was left out, because it breaks YAML's rules.
+        problems: what breaks them, with its line and how to correct it.
     """
 
     leaves: tuple[Leaf, ...]
     is_list: bool
     plain: Any
     num_unread_lines: int = 0
-    notes: tuple[Text, ...] = ()
+    unknown: tuple[str, ...] = ()
+    problems: tuple[ConfigError, ...] = ()
 
 
-def parse_yaml(text: str, *, where: str) -> YamlDocument:
-    """Read a YAML text up to the first line that is none.
+def parse_yaml(text: str, *, where: str, numbers: Sequence[int] | None = None) -> YamlDocument:
+    """Read a YAML text, leaving out the keys whose lines are none.
+
+    Args:
+        text: the whole text.
+        where: its file, for messages.
+        numbers: the line of the file that each line of ``text`` is, where they are not the same.
 
     Raises:
         ConfigError: Nothing in it is YAML, the root is a single value, or its anchors expand to
             more than 50,000 values.
     """
     lines = text.removeprefix("\ufeff").splitlines()
-    root, num_read, problem = _compose(lines, where)
-    notes = [] if problem is None else [_cut(num_read + 1, problem)]
-    tree = _Tree(where)
+    source = _Source(where, numbers or range(1, len(lines) + 1), lines)
+    root = source.compose()
+    tree = _Tree(source)
     tree.check_size(root)
     leaves = tuple(tree.leaves(root, lines))
-    if problem is not None:
+    if source.num_unread:
         leaves = leaves[:-1]  # its value may go on in the lines that could not be read
     if not leaves:
-        raise _nothing(where, problem)
+        raise source.nothing()
     return YamlDocument(
         leaves=leaves,
         is_list=isinstance(root, yaml.SequenceNode),
         plain=tree.plain(root),
-        num_unread_lines=len(lines) - num_read if problem else 0,
-        notes=(*notes, *tree.notes),
+        num_unread_lines=source.num_unread,
+        unknown=tuple(dict.fromkeys((*source.unknown, *tree.spanning))),
+        problems=tuple(source.problems),
     )
 
 
@@ -75,7 +91,7 @@ def parse_value(text: str) -> list[tuple[Path, ConfigLeaf]]:
     """
     try:
         root = yaml.compose(text, Loader=_loader())
-        tree = _Tree("value")
+        tree = _Tree(_Source("value", (1,), [text]))
         tree.check_size(root)
         if root is None:
             return [((), None)]
@@ -96,46 +112,102 @@ def _loader() -> type[Any]:
     return type("_OmegaConfRules", (base,), rules)
 
 
-def _compose(lines: list[str], where: str) -> tuple[yaml.Node, int, str | None]:
-    """Parse as many lines as are YAML; also return their number and what stopped it."""
-    num_lines, first_problem = len(lines), None
-    for _ in range(_MAX_CUTS):
-        try:
-            root = yaml.compose("\n".join(lines[:num_lines]), Loader=_loader())
-        except (yaml.YAMLError, RecursionError) as error:
-            first_problem = first_problem or _problem(error)
-            num_lines = min(_line_of(error), num_lines - 1)
-            if num_lines <= 0:
-                break
+@dataclass(slots=True)
+class _Source:
+    """The lines of a text, those that are no YAML blanked one key after another."""
+
+    where: str
+    numbers: Sequence[int]
+    lines: Sequence[str]
+    num_unread: int = 0
+    holes: set[int] = field(default_factory=set)  # 0-based
+    unknown: list[str] = field(default_factory=list)
+    problems: list[ConfigError] = field(default_factory=list)
+
+    def compose(self) -> yaml.Node:
+        """Parse what can be parsed.
+
+        Raises:
+            ConfigError: Nothing can.
+        """
+        kept = list(self.lines)
+        for _ in range(_MAX_HOLES + 1):
+            try:
+                root = yaml.compose("\n".join(kept), Loader=_loader())
+            except (yaml.YAMLError, RecursionError) as error:
+                kept = self._without(kept, error)
+                continue
+            if isinstance(root, yaml.CollectionNode) and root.value:
+                return root
+            break
+        raise self.nothing()
+
+    def nothing(self) -> ConfigError:
+        """Say that no key can be read."""
+        first = next(iter(self.problems), None)
+        return ConfigError(
+            where=first.where if first else f"{self.where}:1",
+            problem=f"is no YAML configuration ({first.problem if first else 'it holds no keys'})",
+            fix=first.fix if first else "give the YAML file the run was started with",
+        )
+
+    def twice(self, key: str, first: int, last: int) -> None:
+        """Note a key that stands in two 1-based lines."""
+        number, before = self.numbers[last - 1], self.numbers[first - 1]
+        self.problems.append(
+            ConfigError(
+                where=f"{self.where}:{number}",
+                key=key,
+                problem=f"stands in lines {before} and {number}, which OmegaConf refuses",
+                fix="remove one of them; the last one is compared",
+            )
+        )
+
+    def _without(self, kept: list[str], error: Exception) -> list[str]:
+        """Blank the key an error stands in, or everything from there on."""
+        start = min(_line_of(error, kept), len(kept) - 1)
+        while start > 0 and not kept[start].strip():
+            start -= 1
+        indent, end = _indent(kept[start]), start + 1
+        while end < len(kept) and (not kept[end].strip() or _indent(kept[end]) > indent):
+            end += 1
+        key = _dotted_key(kept, start)
+        problem, fix = _problem(error), _fix(error)
+        if end == len(kept) or key is None:  # the text breaks off, or no key is known to be lost
+            self.num_unread = len(self.lines) - start
+            self._report(start, f"is no YAML from here on ({problem})", fix)
+            return kept[:start]
+        self.holes |= set(range(start, end))
+        self.unknown.append(key)
+        self._report(start, f"is no YAML ({problem}): {key} is left out", fix)
+        return [*kept[:start], *[""] * (end - start), *kept[end:]]
+
+    def _report(self, line: int, problem: str, fix: str) -> None:
+        where = f"{self.where}:{self.numbers[line]}"
+        self.problems.append(ConfigError(where=where, problem=problem, fix=fix))
+
+
+def _dotted_key(lines: Sequence[str], at: int) -> str | None:
+    """Spell the key in a line by the indentation above it; None where it has none."""
+    found = _KEY.match(lines[at])
+    if found is None:
+        return None
+    parts, indent = [found["key"]], _indent(lines[at])
+    for line in reversed(lines[:at]):
+        if not line.strip() or line.lstrip().startswith("#") or _indent(line) >= indent:
             continue
-        if isinstance(root, yaml.CollectionNode) and root.value:
-            return root, num_lines, first_problem
-        break
-    raise _nothing(where, first_problem)
+        above = _KEY.match(line)
+        if above is None:
+            return None  # an element of a list
+        if not above["value"].partition("#")[0].strip():
+            parts.append(above["key"])
+            indent = _indent(line)
+    return ".".join(reversed(parts))
 
 
-def _cut(line: int, problem: str) -> Text:
-    return Text(
-        f"from line {line} on it is no YAML: {problem}",
-        f"从第 {line} 行起不是 YAML：{problem}",
-    )
-
-
-def _twice(key: str, first: int, last: int) -> Text:
-    return Text(
-        f"key {key} stands in lines {first} and {last}: the last one is used, though OmegaConf "
-        "refuses such a file",
-        f"键 {key} 同时出现在第 {first} 行和第 {last} 行：以后者为准，"
-        "但 OmegaConf 会拒绝这样的文件",
-    )
-
-
-def _nothing(where: str, problem: str | None) -> ConfigError:
-    return ConfigError(
-        where=where,
-        problem=f"is no YAML configuration ({problem or 'it holds no keys'})",
-        fix="give the YAML file the run was started with",
-    )
+def _indent(line: str) -> int:
+    expanded = line.expandtabs()
+    return len(expanded) - len(expanded.lstrip())
 
 
 def _problem(error: Exception) -> str:
@@ -144,12 +216,23 @@ def _problem(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _line_of(error: Exception) -> int:
-    """Return the 0-based line of an error; of an open quote, where it was opened."""
+def _fix(error: Exception) -> str:
+    said = f"{getattr(error, 'context', '')} {getattr(error, 'problem', '')}"
+    found = (fix for sign, fix in _FIX_OF if sign in said)
+    return next(found, "correct that line, or copy the file again")
+
+
+def _line_of(error: Exception, lines: Sequence[str]) -> int:
+    """Return the 0-based line of an error; of an open quote or bracket, where it was opened."""
+    if isinstance(error, yaml.reader.ReaderError):
+        unprintable = yaml.reader.Reader.NON_PRINTABLE
+        return next((i for i, line in enumerate(lines) if unprintable.search(line)), 0)
     if not isinstance(error, yaml.MarkedYAMLError):
         return 0
     marks = [error.problem_mark]
-    if (error.context or "").startswith("while scanning"):
+    said = f"{error.context} {error.problem}"
+    opened = ("while scanning", "while parsing a flow")
+    if (error.context or "").startswith(opened) and "tab" not in said and "'\\t'" not in said:
         marks.append(error.context_mark)
     return min((mark.line for mark in marks if mark is not None), default=0)
 
@@ -158,8 +241,8 @@ def _line_of(error: Exception) -> int:
 class _Tree:
     """Composed nodes, with merge keys applied; aliases are shared nodes."""
 
-    where: str
-    notes: list[Text] = field(default_factory=list)
+    source: _Source
+    spanning: list[str] = field(default_factory=list)  # keys whose value a hole may have cut
     _items: dict[int, list[tuple[str, yaml.Node, int]]] = field(default_factory=dict)
     _sizes: dict[int, int] = field(default_factory=dict)
     _constructor: Any = field(default_factory=lambda: _loader()(""))
@@ -198,6 +281,8 @@ class _Tree:
                 yield from self._leaves(child, (*path, key), key_line, lines)
         elif isinstance(node, yaml.SequenceNode) and _has_mapping(node):
             yield from self._elements(node, path, lines)
+        elif not self.source.holes.isdisjoint(range(node.start_mark.line, node.end_mark.line)):
+            self.spanning.append(dotted(path))
         else:
             text = lines[line - 1] if line <= len(lines) else ""
             yield Leaf(path, self.value(node), line, text)
@@ -221,7 +306,7 @@ class _Tree:
                 continue
             key = str(self.value(key_node))
             if key in own:
-                self.notes.append(_twice(key, own[key][1], line))
+                self.source.twice(key, own[key][1], line)
             own[key] = child, line
         return [(key, child, line) for key, (child, line) in (merged | own).items()]
 
@@ -256,7 +341,7 @@ class _Tree:
 
     def _error(self, problem: str) -> ConfigError:
         return ConfigError(
-            where=self.where, problem=problem, fix="write the values out without anchors"
+            where=self.source.where, problem=problem, fix="write the values out without anchors"
         )
 
 

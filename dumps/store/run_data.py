@@ -49,8 +49,11 @@ class RunData:
 
     @cached_property
     def configs(self) -> tuple[RawConfig, ...]:
-        """Every configuration, in path order."""
-        return tuple(self._each(ArtifactKind.CONFIG))
+        """Every configuration, in path order; then what rollout engines state of themselves."""
+        kinds = (ArtifactKind.CONFIG, ArtifactKind.ENGINE)
+        configs: tuple[RawConfig, ...] = tuple(c for kind in kinds for c in self._each(kind))
+        self.problems += [problem for config in configs for problem in config.problems]
+        return configs
 
     @cached_property
     def environments(self) -> tuple[EnvironmentFacts, ...]:
@@ -79,8 +82,9 @@ class RunData:
         """The training framework: as the manifest says, else as its files show."""
         stated = [config.framework for config in self.configs]
         logged = [log.framework for log in self.metric_logs]
-        seen = (name for name in (*stated, *logged) if name and name != "huggingface")
-        return self.run.manifest.framework or next(seen, None)
+        seen = [name for name in (*stated, *logged) if name and name != "huggingface"]
+        trains = (name for name in seen if name != "vllm")
+        return self.run.manifest.framework or next(iter((*trains, *seen)), None)
 
     @cached_property
     def framework_version(self) -> str | None:

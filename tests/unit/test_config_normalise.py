@@ -42,7 +42,8 @@ MINDSPEED_RL = {
     "model.m.num_layers": 2,
 }
 VERL_PART = {"actor_rollout_ref.rollout.temperature": 0.6}
-_OF_2_3_0 = "default of MindSpeed-RL 2.3.0"
+_OF = "default of MindSpeed-RL "
+_OF_2_3_0 = f"{_OF}2.3.0"
 
 
 def raw(values, kind=ProvenanceKind.FILE, framework="verl", **more) -> RawConfig:
@@ -88,10 +89,10 @@ def test_an_unresolved_interpolation_is_unknown() -> None:
 
 def test_a_partial_configuration_takes_defaults_and_says_which_version_is_assumed() -> None:
     config = resolve({"actor_rollout_ref.rollout.temperature": 0.6})
-    lr = config.values["actor.lr"]
-    assert lr.value == 1e-6
-    assert lr.raw.provenance.kind is ProvenanceKind.DEFAULT
-    assert "0.9" in str(lr.assumption)
+    cap = config.values["rollout.max_num_seqs"]
+    assert cap.value == 256
+    assert cap.raw.provenance.kind is ProvenanceKind.DEFAULT
+    assert "0.9" in str(cap.assumption)
 
 
 def test_defaults_are_those_of_the_version() -> None:
@@ -108,13 +109,15 @@ def test_defaults_are_those_of_the_version() -> None:
     ("framework", "stated", "field", "version", "source", "assumption"),
     [
         ("verl", VERL_PART, "actor.lr", "0.9.1", "default of verl 0.9.1", None),
-        ("verl", VERL_PART, "actor.lr", "0.5.0", "default of verl 0.9", "states 0.5.0"),
-        ("verl", VERL_PART, "actor.lr", None, "default of verl 0.9", "does not state"),
-        ("verl", VERL_PART, "data.seed", "0.5.0", "default of verl 0.5.0", None),
+        ("verl", VERL_PART, "actor.lr", "0.5.0", "default of verl 0.5.0", None),
+        ("verl", VERL_PART, "actor.lr", None, "default of verl 0.9.1", None),  # never another
+        ("verl", VERL_PART, "data.seed", None, "default of verl 0.9.1", "does not state"),
+        ("verl", VERL_PART, "data.seed", "0.12.0", "default of verl 0.9.1", "states 0.12.0"),
         ("mindspeed_rl", MINDSPEED_RL, "rollout.top_k", "2.3.0", _OF_2_3_0, None),
-        ("mindspeed_rl", MINDSPEED_RL, "rollout.top_k", "master", _OF_2_3_0, None),
-        ("mindspeed_rl", MINDSPEED_RL, "rollout.top_k", "2.1.0", _OF_2_3_0, "states 2.1.0"),
-        ("mindspeed_rl", MINDSPEED_RL, "rollout.top_k", None, _OF_2_3_0, "does not state"),
+        ("mindspeed_rl", MINDSPEED_RL, "rollout.top_k", "master", f"{_OF}master", None),
+        ("mindspeed_rl", MINDSPEED_RL, "rollout.top_k", "2.1.0", f"{_OF}2.1.0", None),
+        ("mindspeed_rl", MINDSPEED_RL, "rollout.top_k", "1.0.0", _OF_2_3_0, "states 1.0.0"),
+        ("mindspeed_rl", MINDSPEED_RL, "rollout.top_k", None, _OF_2_3_0, None),
     ],
 )
 def test_a_default_names_the_version_its_table_is_of_and_says_when_the_run_states_another(
@@ -146,7 +149,7 @@ def test_every_assumption_note_and_reason_is_in_both_languages(corpus: Path) -> 
 
 def test_a_version_guessed_from_the_keys_is_never_shown_as_the_runs_version(corpus: Path) -> None:
     data = RunData(discover([corpus / "verl_configs" / "grpo_v07"]))
-    assert effective(data.configs, RunManifest()).framework_version == "0.7"
+    assert effective(data.configs, RunManifest()).framework_version == "0.7.0"
     assert data.framework == "verl" and data.framework_version is None
     assert summarise(data).framework_version is None
 
@@ -225,7 +228,7 @@ def test_mindspeed_rl_sections_overlay_each_other() -> None:
 def test_the_dangerous_defaults_of_mindspeed_rl_are_effective(field: str, expected) -> None:
     value = resolve(MINDSPEED_RL, framework="mindspeed_rl").values[field]
     assert value.value == expected
-    assert value.assumption is not None or value.raw.provenance.kind is ProvenanceKind.DERIVED
+    assert value.raw.provenance.kind in (ProvenanceKind.DEFAULT, ProvenanceKind.DERIVED)
 
 
 def test_mindspeed_rl_without_its_model_file_leaves_the_model_unknown() -> None:
@@ -291,6 +294,20 @@ def test_derived_quantities_of_the_field_example() -> None:
         (("1", 2.0), (1, 2), ValueKind.ANY),
         (None, (), ValueKind.ANY),
         (None, "null", ValueKind.ANY),
+        (0.1 * 1e-6, 1e-7, ValueKind.NUMBER),  # a product that float64 rounds
+        (float("nan"), "nan", ValueKind.NUMBER),
+        (True, "True", ValueKind.ANY),
+        ("/gpu/code/reward.py", "/npu/repo/code/reward.py", ValueKind.ANY),
+        (True, "true", ValueKind.NAME),
+        (151645, (151645,), ValueKind.SET),
+        ((151645, 151643), (151643, 151645), ValueKind.SET),
+        ((151645, 151643), "[151643, 151645]", ValueKind.SET),
+        ("/a/train.parquet", ("/b/train.parquet",), ValueKind.PATH),
+        (
+            "Qwen/Qwen2.5-7B",
+            "/cache/hub/models--Qwen--Qwen2.5-7B/snapshots/d149729398750b98c0af14eb82c78cfe92750796",
+            ValueKind.MODEL_NAME,
+        ),
     ],
 )
 def test_spellings_of_one_value_are_equal(one, other, kind: ValueKind) -> None:
@@ -303,15 +320,61 @@ def test_spellings_of_one_value_are_equal(one, other, kind: ValueKind) -> None:
         (1e-6, 1e-5, ValueKind.NUMBER),
         (None, 0, ValueKind.NUMBER),
         (None, "none", ValueKind.NUMBER),
-        (float("nan"), float("nan"), ValueKind.NUMBER),
+        (float("nan"), 0.0, ValueKind.NUMBER),
         (True, False, ValueKind.FLAG),
         ("bf16", "fp16", ValueKind.DTYPE),
         ("Qwen2.5-7B", "Qwen2.5-7B-Instruct", ValueKind.MODEL_NAME),
         (("a", "b"), ("b", "a"), ValueKind.ANY),
+        (151645, (151645, 151643), ValueKind.SET),
+        (1e-6, 1.0000001e-6, ValueKind.NUMBER),
+        ("/gpu/code/reward.py", "/gpu/code/rewards.py", ValueKind.ANY),
+        ("/gpu/code/reward.py", "reward.py", ValueKind.ANY),
+        ("pkg.a/x", "pkg.b/x", ValueKind.ANY),
+        (2**60, 2**60 + 1, ValueKind.NUMBER),  # two seeds that float64 cannot tell apart
+        (("/a/x.parquet", "/a/y.parquet"), ("/a/y.parquet", "/a/x.parquet"), ValueKind.PATH),
     ],
 )
 def test_different_values_are_not_equal(one, other, kind: ValueKind) -> None:
     assert not equal(canonical(one, kind), canonical(other, kind), kind)
+
+
+def spellings(value) -> list:
+    """Give ways in which YAML, Python and a command line write one value."""
+    if isinstance(value, bool):
+        return [value, str(value), str(value).lower(), str(value).upper(), int(value)]
+    if isinstance(value, int):
+        return [value, str(value), f" {value} ", f"+{value}" if value >= 0 else str(value)]
+    return [value, repr(value), f"{value:.17g}", f"{value:.17E}", f"{value!r} "]
+
+
+flags, numbers = st.booleans(), st.one_of(st.integers(), st.floats(allow_nan=False))
+token_ids = st.lists(st.integers(0, 200_000), min_size=1, max_size=4, unique=True)
+kinds = st.sampled_from(ValueKind)
+
+
+@given(numbers, st.data())
+def test_a_number_is_equal_in_every_spelling(value, data: st.DataObject) -> None:
+    one, other = (data.draw(st.sampled_from(spellings(value))) for _ in range(2))
+    for kind in (ValueKind.NUMBER, ValueKind.ANY):
+        assert equal(canonical(one, kind), canonical(other, kind), kind)
+
+
+@given(flags, st.data())
+def test_a_flag_is_equal_in_every_spelling(value: bool, data: st.DataObject) -> None:
+    one, other = (data.draw(st.sampled_from(spellings(value))) for _ in range(2))
+    assert equal(canonical(one, ValueKind.FLAG), canonical(other, ValueKind.FLAG), ValueKind.FLAG)
+    opposite = canonical(not value, ValueKind.FLAG)
+    assert not equal(canonical(one, ValueKind.FLAG), opposite, ValueKind.FLAG)
+
+
+@given(token_ids, st.data())
+def test_a_set_is_equal_in_every_order_and_spelling(ids: list[int], data: st.DataObject) -> None:
+    order = tuple(data.draw(st.permutations(ids)))
+    written = data.draw(st.sampled_from([order, (*order, order[0]), str(list(order))]))
+    one, other = canonical(tuple(ids), ValueKind.SET), canonical(written, ValueKind.SET)
+    assert equal(one, other, ValueKind.SET) and one == other
+    more = canonical((*ids, 200_001), ValueKind.SET)
+    assert not equal(one, more, ValueKind.SET)
 
 
 leaves = st.one_of(
@@ -322,6 +385,14 @@ leaves = st.one_of(
     st.text(max_size=8),
     st.lists(st.integers(), max_size=3).map(tuple),
 )
+
+
+@given(leaves, leaves, kinds)
+def test_equality_is_reflexive_and_symmetric(one, other, kind: ValueKind) -> None:
+    first, second = canonical(one, kind), canonical(other, kind)
+    assert equal(first, first, kind)
+    assert equal(first, second, kind) == equal(second, first, kind)
+    assert equal(canonical(first, kind), first, kind)
 
 
 @given(st.dictionaries(st.sampled_from(VERL_KEYS), leaves, max_size=40))

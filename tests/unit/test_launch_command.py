@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,27 @@ def test_a_cut_script_raises_nothing_but_our_errors(
         read_launch_command(path, no_progress)
     except AlignError:
         return
+
+
+ARRAYS = """#!/bin/bash
+data=(data.seed=3 "data.train_files=[/a.parquet,/b.parquet]")
+overrides=(
+  algorithm.adv_estimator=grpo  # rl_config.adv_estimator
+  '+actor_rollout_ref.actor.optim.betas=[0.9,0.95]'
+  # a line that sets nothing
+)
+overrides+=(data.train_batch_size=32)
+python3 -m verl.trainer.main_ppo "${data[@]}" "${overrides[@]}" trainer.nnodes=2 "$@"
+"""
+
+
+def test_bash_arrays_give_the_words_that_bash_itself_passes(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(ARRAYS, encoding="utf-8")
+    bash = ARRAYS.replace("python3 -m verl.trainer.main_ppo", "printf '%s\\n'")
+    printed = subprocess.run(["bash", "-c", bash], capture_output=True, text=True, check=True)
+    keys = [word.lstrip("+").partition("=")[0] for word in printed.stdout.splitlines()]
+    config = read_launch_command(script, no_progress)
+    assert list(config.values) == keys
+    assert config.values["data.train_batch_size"].provenance.line == 8
+    assert config.values["algorithm.adv_estimator"].value == "grpo"

@@ -135,8 +135,8 @@ def test_a_printed_model_config_tells_the_running_transformers(tmp_path: Path) -
 
 
 def test_of_two_statements_the_first_counts(tmp_path: Path) -> None:
-    text = "torch version: 2.6.0\ntorch version: 2.7.0\nexport A_B=1\nexport A_B=2\n"
-    assert facts_of_text(tmp_path, text) == {"torch": "2.6.0", "env.A_B": "1"}
+    text = "torch version: 2.6.0\ntorch version: 2.7.0\nexport HCCL_A=1\nexport HCCL_A=2\n"
+    assert facts_of_text(tmp_path, text) == {"torch": "2.6.0", "env.HCCL_A": "1"}
 
 
 @given(

@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="the objective functions need torch")
 
 import torch
 
+from align.frameworks.schedules import ScheduleError, megatron_lr, verl_lr
 from align.objective.entropy import entropy_from_logits
 from align.objective.errors import ObjectiveError
 from align.objective.importance_sampling import (
@@ -21,7 +22,6 @@ from align.objective.importance_sampling import (
     rollout_weights,
 )
 from align.objective.log_probs import log_probs_from_logits
-from align.objective.schedules import megatron_lr, verl_lr
 
 LOGITS = st.lists(st.floats(-30, 30), min_size=1, max_size=9)
 
@@ -160,9 +160,9 @@ def test_megatron_counts_samples() -> None:
 
 
 def test_schedules_refuse_what_they_do_not_know() -> None:
-    with pytest.raises(ObjectiveError, match="wsd"):
+    with pytest.raises(ScheduleError, match="wsd"):
         verl_lr(0, lr=1.0, style="wsd")
-    with pytest.raises(ObjectiveError, match="power"):
+    with pytest.raises(ScheduleError, match="power"):
         megatron_lr(0, lr=1.0, style="power", decay_samples=9)
-    with pytest.raises(ObjectiveError, match="leaves none of 9"):
+    with pytest.raises(ScheduleError, match="leaves none of 9"):
         megatron_lr(0, lr=1.0, warmup_samples=9, decay_samples=9)

@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from align.core.finding import Side
+from align.config.normalise import effective
+from align.core.finding import Finding, Severity, Side
 from align.core.rung import Rung, RungResult, RungStatus
+from align.curves.logged_schedule import logged_rates
+from align.curves.schedule_rung import check
+from align.frameworks.declared_schedule import declared_schedule
+from align.frameworks.schedules import transformers_lr
 from align.ladder import compare_schedules
 from dumps.store.discover import discover
 from dumps.store.run_data import RunData
@@ -110,10 +115,103 @@ def test_different_declared_schedules_are_left_to_the_config_rung(tmp_path: Path
     assert (result.status, ids(result)) == (RungStatus.DIVERGED, [])
 
 
-def test_two_runs_that_leave_their_schedules_alike_are_not_blamed(tmp_path: Path) -> None:
+def test_two_runs_that_leave_their_schedules_alike_are_told_and_not_blamed(tmp_path: Path) -> None:
     runs = [run(tmp_path / name, lambda step: cosine(2 * step)) for name in "ab"]
     result = compare_schedules(*runs)
-    assert (result.status, ids(result)) == (RungStatus.ALIGNED, [])
+    assert result.status is RungStatus.ALIGNED
+    assert [f.severity for f in result.findings] == [Severity.INFO] * 2
+    assert [f.mechanism for f in result.findings] == [None] * 2
+
+
+def test_two_runs_that_leave_their_schedules_otherwise_are_both_named(tmp_path: Path) -> None:
+    runs = run(tmp_path / "a", lambda step: LR), run(tmp_path / "b", lambda step: LR / 2)
+    result = compare_schedules(*runs)
+    assert result.status is RungStatus.UNDECIDED
+    assert [f.severity for f in result.findings] == [Severity.WARNING] * 2
+    assert [f.evidence[0].side for f in result.findings] == [Side.REFERENCE, Side.CANDIDATE]
+
+
+def test_declared_cosine_and_observed_constant_is_named(tmp_path: Path) -> None:
+    flat = run(tmp_path / "b", lambda step: LR)
+    (finding,) = compare_schedules(run(tmp_path / "a", cosine), flat).findings
+    assert finding.severity is Severity.ERROR
+    assert finding.title.en.startswith("declared cosine, observed constant 0.001: the candidate's")
+    assert finding.title.zh.startswith("声明为 cosine，实际恒为 0.001：被测的")
+
+
+def test_a_warmup_that_never_happens_is_named(tmp_path: Path) -> None:
+    def warmup(step: int) -> float:
+        return LR * min(1.0, step / WARMUP)
+
+    pair = [run(tmp_path / n, r, style="constant") for n, r in (("a", warmup), ("b", lambda s: LR))]
+    (finding,) = compare_schedules(*pair).findings
+    assert "declared a warmup over 5 steps, observed constant 0.001" in finding.title.en
+
+
+def test_a_decay_over_twice_the_steps_is_named(tmp_path: Path) -> None:
+    def late(step: int) -> float:
+        if step < WARMUP:
+            return cosine(step)
+        return LR * 0.5 * (1 + math.cos(math.pi * (step - WARMUP) / (2 * STEPS - WARMUP)))
+
+    (finding,) = compare_schedules(run(tmp_path / "a", cosine), run(tmp_path / "b", late)).findings
+    assert "declared cosine over 20 steps, decays over 40" in finding.title.en
+
+
+def test_a_decay_that_ends_early_is_named_with_its_steps_at_zero(tmp_path: Path) -> None:
+    def cut(step: int) -> float:
+        return 0.0 if step > 12 else cosine(step)
+
+    (finding,) = compare_schedules(run(tmp_path / "a", cosine), run(tmp_path / "b", cut)).findings
+    assert "the rate is 0 for the last 8 of 20 logged steps" in finding.title.en
+
+
+def test_one_run_alone_is_checked_against_what_it_declares(tmp_path: Path) -> None:
+    assert alone(run(tmp_path / "a", cosine)) is None
+    finding = alone(run(tmp_path / "b", lambda step: LR))
+    assert finding is not None and finding.severity is Severity.WARNING
+    assert "declared cosine, observed constant" in finding.title.en
+    assert alone(run(tmp_path / "c", None)) is None
+    assert alone(run(tmp_path / "d", lambda step: LR, configured=False)) is None
+
+
+@pytest.mark.parametrize("bare", ["without its configuration", "without its rates"])
+def test_a_run_that_leaves_its_schedule_is_named_beside_one_that_tells_nothing(
+    tmp_path: Path, bare: str
+) -> None:
+    other = run(
+        tmp_path / "a",
+        None if bare == "without its rates" else cosine,
+        configured=bare == "without its rates",
+    )
+    result = compare_schedules(other, run(tmp_path / "b", lambda step: LR))
+    assert (result.status, ids(result)) == (RungStatus.UNDECIDED, ["optimizer.lr_schedule"])
+    assert result.missing[0].side == "reference"
+
+
+def console(folder: Path, rates: Rates, lr: float) -> RunData:
+    """Log as verl up to 0.4 does, with three decimals."""
+    run(folder, None)
+    text = (folder / ".hydra" / "config.yaml").read_text()
+    (folder / ".hydra" / "config.yaml").write_text(text.replace(f"lr: {LR}", f"lr: {lr}"))
+    (folder / "metrics.jsonl").unlink()
+    rows = (f"step:{k} - actor/pg_loss:0.500 - actor/lr:{rates(k):.3f}" for k in range(1, 21))
+    (folder / "console.log").write_text("".join(f"{row}\n" for row in rows))
+    return RunData(discover([folder]))
+
+
+@pytest.mark.parametrize("lr", [1e-6, 4e-4, 1e-3, 2e-2])
+def test_rates_that_printing_rounds_are_no_departure(tmp_path: Path, lr: float) -> None:
+    assert alone(console(tmp_path, lambda step: cosine(step) / LR * lr, lr)) is None
+
+
+def test_a_departure_beyond_three_decimals_is_found(tmp_path: Path) -> None:
+    finding = alone(console(tmp_path, lambda step: 2e-2, 2e-2))
+    assert finding is not None and "observed constant 0.02" in finding.title.en
+
+
+def test_a_constant_rate_that_hides_a_tiny_decay_is_no_departure(tmp_path: Path) -> None:
+    assert alone(console(tmp_path, lambda step: 1e-6, 1e-6)) is None
 
 
 @pytest.mark.parametrize("what", ["no configuration", "no total", "another engine"])
@@ -139,3 +237,36 @@ def test_a_real_run_with_warmup_follows_the_schedule_it_printed(corpus: Path) ->
     log = corpus / "verl_logs" / "dapo_gpu_v05_201steps_invalid_utf8.out"
     runs = [RunData(discover([log])) for _ in range(2)]
     assert "the declared schedule at every step" in compare_schedules(*runs).summary.en
+
+
+def test_no_real_run_leaves_what_it_declares(corpus: Path, reference_runs: Path) -> None:
+    paths = [*(corpus / "verl_logs").iterdir(), corpus / "metrics" / "wandb_rl"]
+    paths += [path for path in reference_runs.iterdir() if path.name.startswith("v091")]
+    runs = [RunData(discover([path])) for path in sorted(paths)]
+    assert [alone(data) for data in runs] == [None] * len(runs)
+    assert sum(_is_checked(data) for data in runs) >= 7
+
+
+def test_the_real_run_with_three_decimals_is_checked_and_silent(corpus: Path) -> None:
+    data = RunData(discover([corpus / "verl_logs" / "ppo_gpu_v03_resumed_at_101.log"]))
+    logged = logged_rates(data)
+    assert logged is not None and set(logged.values) == {0.0} and set(logged.resolution) == {0.001}
+    assert _is_checked(data) and alone(data) is None
+
+
+def test_a_real_linear_decay_is_the_law_of_transformers(corpus: Path) -> None:
+    data = RunData(discover([corpus / "metrics" / "tb_gsm8k_sync"]))
+    logged = logged_rates(data)
+    assert logged is not None and len(logged) == 105
+    expected = [transformers_lr(k, lr=1e-6, num_training_steps=105) for k in range(105)]
+    assert logged.values == pytest.approx(expected, rel=2**-23, abs=1e-15)
+
+
+def alone(data: RunData) -> Finding | None:
+    return check(data, lambda run: effective(run.configs, run.run.manifest))
+
+
+def _is_checked(data: RunData) -> bool:
+    config = effective(data.configs, data.run.manifest)
+    declared = declared_schedule(config.values, config.framework)
+    return declared is not None and logged_rates(data) is not None

@@ -107,8 +107,10 @@ def test_empty_containers_are_the_empty_leaf(tmp_path: Path) -> None:
 def test_a_key_that_stands_twice_is_named(tmp_path: Path) -> None:
     config = read(tmp_path, "lr: 1\nx: 2\nlr: 3\n")
     assert config.values["lr"].value == 3
-    assert any("key lr" in note.en and "1 and 3" in note.en for note in config.notes)
-    assert read(tmp_path, "lr: 1\nx: 2\n").notes == ()
+    (problem,) = config.problems
+    assert problem.where.endswith("any name:3") and problem.key == "lr"
+    assert "1 and 3" in problem.problem
+    assert read(tmp_path, "lr: 1\nx: 2\n").problems == ()
 
 
 def test_merge_keys_are_applied(tmp_path: Path) -> None:
@@ -117,14 +119,12 @@ def test_merge_keys_are_applied(tmp_path: Path) -> None:
     assert found == leaves_of(yaml.safe_load(text))
 
 
-def test_what_follows_the_first_line_that_is_no_yaml_is_counted(tmp_path: Path) -> None:
+def test_a_text_that_breaks_off_counts_up_to_the_line_it_breaks_in(tmp_path: Path) -> None:
     config = read(tmp_path, "a: 1\nb:\n  c: 2\n  d: [1,\n\te: 4\n")
     assert values_of(config) == {"a": 1}  # what b.c goes on with is not known
     assert config.truncated_at == "a"
     assert config.num_unread_lines == 2
-    quote = read(tmp_path, "a: 1\nb: 2\nc: 'open\nd: 3\ne: 4\n")
-    assert values_of(quote) == {"a": 1}
-    assert quote.num_unread_lines == 3
+    assert [problem.where.rpartition(":")[2] for problem in config.problems] == ["4"]
 
 
 def test_python_tags_are_not_run(tmp_path: Path) -> None:

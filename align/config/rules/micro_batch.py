@@ -7,12 +7,15 @@ MindSpeed-RL average token losses within a micro-batch and then the micro-batche
 from __future__ import annotations
 
 from align.config.case import Case, Example, Ruling
-from align.core.config_value import EffectiveConfig
+from align.core.config_value import ConfigLeaf, EffectiveConfig
 from align.core.finding import Severity, Strength
 from align.core.text import Text
 from align.frameworks.config_table import version_tuple
 
 FIELDS = ("actor.micro_batch_size", "actor.dynamic_batch", "actor.max_tokens_per_micro_batch")
+
+
+_SELECTING: set[ConfigLeaf] = {"kl_cov", "clip_cov"}
 
 
 def rule(case: Case) -> Ruling | None:
@@ -28,6 +31,17 @@ def rule(case: Case) -> Ruling | None:
         )
     if case.name.startswith("actor.max_tokens") and case.off("actor.dynamic_batch"):
         return None
+    if set(case.values("loss.mode")) & _SELECTING:
+        return Ruling(
+            Text(
+                "The loss picks tokens by their covariance within each micro-batch, so its size "
+                "decides which tokens are picked (verl#7829).",
+                "该损失按 micro-batch 内的协方差挑选 token，因此其大小决定选中哪些 token"
+                "（verl#7829）。",
+            ),
+            Severity.ERROR,
+            Strength.SEMANTIC,
+        )
     local = [_local(case.reference_config), _local(case.candidate_config)]
     if True in local:
         return Ruling(
@@ -79,6 +93,7 @@ FIRES = (
     Example("actor.micro_batch_size", (8, 4), frameworks=("mindspeed_rl", "mindspeed_rl")),
     Example("actor.micro_batch_size", (8, 4), versions=(None, None)),
     Example("actor.micro_batch_size", (8, 4), both={"actor.dynamic_batch": True}),
+    Example("actor.micro_batch_size", (8, 4), both={"loss.mode": "kl_cov"}),
 )
 SILENT = (
     Example("actor.max_tokens_per_micro_batch", (8192, 4096), both={"actor.dynamic_batch": False}),

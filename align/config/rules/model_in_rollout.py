@@ -7,7 +7,6 @@ models from one configuration; MindSpeed-RL's model YAML reaches the trainer alo
 from __future__ import annotations
 
 from align.config.case import Case, Example, Ruling
-from align.config.schema import field_named
 from align.core.config_value import EffectiveValue, ProvenanceKind
 from align.core.finding import Strength
 from align.core.rung import Rung
@@ -18,7 +17,6 @@ _TRAINING_ALONE = frozenset(
     {
         "model.attention_dropout",
         "model.hidden_dropout",
-        "model.moe_aux_loss_coef",
         "model.attention_implementation",
         "model.remove_padding",
     }
@@ -27,7 +25,10 @@ _TRAINING_ALONE = frozenset(
 
 def rule(case: Case) -> Ruling | None:
     """Let it act from the rollout on where both engines hold it."""
-    if case.name in _TRAINING_ALONE or field_named(case.name).strength is not Strength.SEMANTIC:
+    is_architecture = case.field.acts_on is Rung.FORWARD
+    if case.name in _TRAINING_ALONE or not is_architecture:
+        return None
+    if case.field.strength is not Strength.SEMANTIC:
         return None
     is_stack = case.frameworks == ("stack", "stack")
     if not is_stack and not all(map(_from_model_config, (case.reference, case.candidate))):

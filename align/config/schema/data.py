@@ -7,6 +7,13 @@ from align.core.finding import Severity, Strength
 from align.core.rung import Rung
 from align.core.text import Text
 
+_PROMPT = Text(
+    "The same row becomes another prompt. Templates differ most often in the default system "
+    "prompt: in one report a prompt without it had 26 tokens, not 47, and 1 of 18 problems was "
+    "solved, not 10.",
+    "同一行数据变成了不同的 prompt。最常见的差异是默认 system prompt："
+    "有案例去掉它后 prompt 由 47 个 token 变为 26 个，18 题中只答对 1 题，原为 10 题。",
+)
 _ROWS = Text(
     "From the first step on the two runs see other rows.",
     "从第一步开始两次运行看到的数据行就不同。",
@@ -58,7 +65,12 @@ FIELDS: tuple[Field, ...] = (
         unit="tokens",
         severity=Severity.WARNING,
         between_frameworks=False,
-        why=Text("Longer prompts are cut.", "过长的 prompt 会被截断。"),
+        why=Text(
+            "MindSpeed-RL cuts prompts to seq_length; the longest sequence of verl, "
+            "max_prompt_length + max_response_length, is its max_model_len.",
+            "MindSpeed-RL 按 seq_length 截断 prompt；与 verl 的 max_prompt_length + "
+            "max_response_length 对应的是 max_model_len。",
+        ),
     ),
     Field(
         "data.length_filter",
@@ -113,6 +125,57 @@ FIELDS: tuple[Field, ...] = (
         why=_ROWS,
     ),
     Field(
+        "data.prompt_cut_length",
+        Rung.DATA,
+        Text("length at which prompts that are kept are cut", "保留的 prompt 被截断的长度"),
+        unit="tokens",
+        follows=("data.max_prompt_length", "data.sequence_length"),
+        why=Text(
+            "Longer prompts lose a part on one side, so the two runs answer other questions. "
+            "MindSpeed-RL's seq_length cuts prompts; verl's max_prompt_length + "
+            "max_response_length is its max_model_len.",
+            "更长的 prompt 在一侧会被截去一部分，两次运行回答的问题就不同。MindSpeed-RL 的 "
+            "seq_length 用于截断 prompt；与 verl 的 max_prompt_length + max_response_length "
+            "对应的是 max_model_len。",
+        ),
+    ),
+    Field(
+        "data.templating",
+        Rung.TOKENS,
+        Text("when prompts are rendered", "prompt 的渲染时机"),
+        ValueKind.NAME,
+        severity=Severity.INFO,
+        why=Text(
+            "One side renders prompts before training with a template of its own, the other during "
+            "it with the tokenizer's: the tokens rung compares what comes out.",
+            "一侧在训练前用自己的模板渲染 prompt，另一侧在训练时用分词器的模板："
+            "由 tokens 环节对比渲染结果。",
+        ),
+    ),
+    Field(
+        "data.eos_source",
+        Rung.TOKENS,
+        Text("token that training takes for the end", "训练所用的结束符"),
+        ValueKind.NAME,
+        why=Text(
+            "A template with replace_eos makes <|im_end|> the end token: on that side another "
+            "token closes responses and another one is padding.",
+            "带 replace_eos 的模板会把结束符改为 <|im_end|>：该侧以另一个 token 结束回复，"
+            "填充也随之不同。",
+        ),
+    ),
+    Field(
+        "data.pad_zero_is_unset",
+        Rung.TOKENS,
+        Text("pad id 0 counts as missing", "pad id 为 0 时视为未设置"),
+        ValueKind.FLAG,
+        severity=Severity.INFO,
+        why=Text(
+            "It matters for tokenizers whose pad id is 0: there the end token becomes padding.",
+            "仅影响 pad id 为 0 的分词器：此时结束符会被当作填充。",
+        ),
+    ),
+    Field(
         "data.train_files",
         Rung.DATA,
         Text("training files", "训练数据文件"),
@@ -138,7 +201,7 @@ FIELDS: tuple[Field, ...] = (
         Text("how prompts are rendered", "prompt 的渲染方式"),
         ValueKind.ANY,
         between_frameworks=False,
-        why=Text("The same row becomes another prompt.", "同一行数据变成了不同的 prompt。"),
+        why=_PROMPT,
     ),
     Field(
         "data.prompt_template",
@@ -146,7 +209,7 @@ FIELDS: tuple[Field, ...] = (
         Text("named prompt template", "prompt 模板名"),
         ValueKind.NAME,
         between_frameworks=False,
-        why=Text("The same row becomes another prompt.", "同一行数据变成了不同的 prompt。"),
+        why=_PROMPT,
     ),
     Field(
         "data.guarantee_order",

@@ -19,7 +19,8 @@ class ValueKind(str, Enum):
     NAME = "name"  # one word, case does not matter
     MODEL_NAME = "model_name"  # a path or hub id; only the model it names is compared
     PATH = "path"  # the last component is compared, the folders before it are not
-    ANY = "any"  # numbers as numbers, lists item by item, the rest as text
+    SET = "set"  # 151645 = [151645], [151645, 151643] = [151643, 151645]
+    ANY = "any"  # numbers as numbers, lists item by item, paths as paths, the rest as text
 
 
 @dataclass(frozen=True, slots=True)

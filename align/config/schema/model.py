@@ -60,6 +60,32 @@ FIELDS: tuple[Field, ...] = (
             "请对比两个分词器目录。",
         ),
     ),
+    Field(
+        "model.eos_token_id",
+        Rung.ROLLOUT,
+        Text("tokens that end a response", "结束回复的 token"),
+        ValueKind.SET,
+        severity=Severity.WARNING,
+        why=Text(
+            "Responses end at another token, or run on to the length limit; tokenizer and "
+            "generation_config.json have a say too, which the tokenizer rung compares.",
+            "回复在不同的 token 处结束，或一直生成到长度上限；分词器与 generation_config.json "
+            "也会影响，由 tokenizer 环节对比。",
+        ),
+    ),
+    Field(
+        "model.pad_token_id",
+        Rung.TOKENS,
+        Text("token that fills up short rows", "填充短序列的 token"),
+        ValueKind.ANY,
+        severity=Severity.INFO,
+        why=Text(
+            "Trainers take padding from the tokenizer, which the tokenizer rung compares; a model "
+            "folder with another pad hints at another tokenizer.",
+            "训练侧的填充取自分词器，由 tokenizer 环节对比；模型目录的 pad 不同，"
+            "说明分词器可能也不同。",
+        ),
+    ),
     _part("num_layers", "number of transformer layers", "Transformer 层数"),
     _part("hidden_size", "width of the hidden states", "隐藏状态宽度"),
     _part("intermediate_size", "width of the MLP", "MLP 宽度"),
@@ -72,10 +98,8 @@ FIELDS: tuple[Field, ...] = (
         Text("epsilon inside every RMSNorm", "每个 RMSNorm 中的 epsilon"),
         why=Text(
             "Every layer's normalisation differs slightly, and training amplifies it: in the field "
-            "this turned the reward downwards after 1,500 steps. The rollout engine reads "
-            "config.json, so one run can even use two values.",
-            "每一层的归一化都略有不同，并在训练中被放大：实践中曾导致 1500 步之后 reward 下降。"
-            "推理引擎读取 config.json，因此同一次运行中甚至可能同时使用两个值。",
+            "this turned the reward downwards after 1,500 steps.",
+            "每一层的归一化都略有不同，并在训练中被放大：实践中曾导致 1500 步之后 reward 下降。",
         ),
     ),
     _part("rope_theta", "base of the rotary position embedding", "旋转位置编码的基数"),
@@ -109,11 +133,18 @@ FIELDS: tuple[Field, ...] = (
             "仅用于补齐的行若未被屏蔽，会进入 softmax 的分母。",
         ),
     ),
-    _part(
-        "tie_word_embeddings",
-        "output layer shares the embedding",
-        "输出层与词嵌入共享",
+    Field(
+        "model.tie_word_embeddings",
+        Rung.FORWARD,
+        Text("output layer shares the embedding", "输出层与词嵌入共享"),
         ValueKind.FLAG,
+        why=Text(
+            "One side computes logits with the embedding, the other with lm_head of the "
+            "checkpoint. Check whether the checkpoint holds lm_head, whether it equals the "
+            "embedding, and whether a nested text_config says otherwise.",
+            "一侧用词嵌入计算 logits，另一侧用权重中的 lm_head。请检查权重中是否有 lm_head、"
+            "它与词嵌入是否相等，以及嵌套的 text_config 是否另有设置。",
+        ),
     ),
     _part("qkv_bias", "bias of the q, k and v projections", "q、k、v 投影的偏置", ValueKind.FLAG),
     _part("linear_bias", "bias of the other linear layers", "其他线性层的偏置", ValueKind.FLAG),
@@ -136,8 +167,8 @@ FIELDS: tuple[Field, ...] = (
         Rung.LOSS,
         Text("coefficient of the load balancing loss", "负载均衡辅助损失的系数"),
         why=Text(
-            "A load balancing term is added to the loss on one side; verl adds none.",
-            "一侧的损失中多了负载均衡项；verl 不加该项。",
+            "A load balancing term is added to the loss on one side; verl adds none of itself.",
+            "一侧的损失中多了负载均衡项；verl 默认不加该项。",
         ),
     ),
     Field(
@@ -173,7 +204,32 @@ FIELDS: tuple[Field, ...] = (
     _kernel("grouped_gemm", "grouped matrix products for experts", "专家的分组矩阵乘"),
     _kernel("fused_kernels", "fused output layer and loss", "融合输出层与损失"),
     _kernel("liger", "Liger kernels", "Liger 算子"),
-    _kernel("remove_padding", "packed sequences without padding", "去除 padding 的打包计算"),
+    Field(
+        "model.remove_padding",
+        Rung.FORWARD,
+        Text("packed sequences without padding", "去除 padding 的打包计算"),
+        ValueKind.FLAG,
+        severity=Severity.WARNING,
+        strength=Strength.NUMERIC,
+        why=Text(
+            "Packed and padded attention are different kernels: log_probs of the same tokens "
+            "differ by rounding (verl#1381). A larger gap means that padding is attended to.",
+            "打包与带填充的注意力使用不同算子：同一批 token 的 log_probs 只有舍入差异"
+            "（verl#1381）；差距更大则说明填充参与了注意力。",
+        ),
+    ),
+    Field(
+        "model.checkpoint_dtype",
+        Rung.FORWARD,
+        Text("precision the checkpoint is stored in", "检查点的存储精度"),
+        ValueKind.DTYPE,
+        severity=Severity.INFO,
+        strength=Strength.NUMERIC,
+        why=Text(
+            "An engine whose dtype is auto computes in it; trainers set their own.",
+            "dtype 为 auto 的推理引擎按此精度计算；训练侧自行设置。",
+        ),
+    ),
     Field(
         "model.override.*",
         Rung.FORWARD,

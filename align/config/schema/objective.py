@@ -29,6 +29,18 @@ def _loss(
 
 FIELDS: tuple[Field, ...] = (
     _reward("function", "reward function", "奖励函数", ValueKind.PATH, between_frameworks=False),
+    Field(
+        "reward.rules",
+        Rung.REWARD,
+        Text("rules that score a response", "为回复打分的规则"),
+        ValueKind.ANY,
+        severity=Severity.INFO,
+        why=Text(
+            "Names of rules prove nothing: the reward rung compares the scores of the same "
+            "responses.",
+            "规则名称不能说明问题：由 reward 环节对比相同回复的得分。",
+        ),
+    ),
     _reward(
         "function_name",
         "name of the reward function",
@@ -157,6 +169,30 @@ FIELDS: tuple[Field, ...] = (
         why=_ADVANTAGE,
     ),
     Field(
+        "advantage.std_eps",
+        Rung.ADVANTAGE,
+        Text("number added to the group's standard deviation", "组内标准差的附加项"),
+        severity=Severity.WARNING,
+        strength=Strength.NUMERIC,
+        why=Text("It matters for groups whose scores hardly differ.", "仅影响得分几乎相同的分组。"),
+    ),
+    Field(
+        "advantage.dtype",
+        Rung.ADVANTAGE,
+        Text("precision of group statistics", "组内统计的精度"),
+        ValueKind.DTYPE,
+        severity=Severity.INFO,
+        strength=Strength.NUMERIC,
+    ),
+    Field(
+        "advantage.whiten",
+        Rung.ADVANTAGE,
+        Text("advantages are whitened", "对 advantage 做白化"),
+        ValueKind.FLAG,
+        why=_ADVANTAGE,
+        only_if=_CRITIC,
+    ),
+    Field(
         "advantage.gamma",
         Rung.ADVANTAGE,
         Text("discount", "折扣因子 gamma"),
@@ -186,7 +222,31 @@ FIELDS: tuple[Field, ...] = (
         ValueKind.ANY,
         only_if="derived.nonstandard_loss",
     ),
-    _loss("aggregation", "how token losses are averaged", "token 损失的平均方式", ValueKind.NAME),
+    Field(
+        "loss.aggregation",
+        Rung.LOSS,
+        Text("how token losses are averaged", "token 损失的平均方式"),
+        ValueKind.NAME,
+        why=Text(
+            "Tokens are weighted otherwise: of two responses of 10 and 1,000 tokens the short one "
+            "has 1 % of the weight with token-mean, half with seq-mean-token-mean.",
+            "token 的权重不同：两条回复分别为 10 与 1000 个 token 时，短回复的权重在 token-mean "
+            "下为 1%，在 seq-mean-token-mean 下为一半。",
+        ),
+    ),
+    Field(
+        "loss.normalization",
+        Rung.LOSS,
+        Text("batch within which token losses are averaged", "token 损失求平均的批次范围"),
+        ValueKind.NAME,
+        severity=Severity.WARNING,
+        why=Text(
+            "Where an update has several micro-batches, averaging within each gives tokens of "
+            "short micro-batches more weight; with one per update and rank both are the same.",
+            "一次更新含多个 micro-batch 时，在每个 micro-batch 内求平均会使短 micro-batch 的 token "
+            "权重更大；每次更新每个 rank 只有一个时两者相同。",
+        ),
+    ),
     _loss("scale_factor", "divisor of the normalised sum", "归一化求和的除数"),
     _loss("clip_ratio", "clip range of the ratio", "ratio 的裁剪范围"),
     _loss("clip_ratio_low", "lower clip range", "ratio 的下侧裁剪范围"),

@@ -13,6 +13,13 @@ _UPDATE = Text(
 _SCHEDULE = Text(
     "The learning rate takes another course over the steps.", "学习率随步数的变化不同。"
 )
+_WARMUP = Text(
+    "The frameworks name it differently, so it is easily lost: MindSpeed-RL's lr_warmup_fraction "
+    "is verl's lr_warmup_steps_ratio. Without warmup the first updates have the full learning "
+    "rate.",
+    "两种框架的名称不同：MindSpeed-RL 的 lr_warmup_fraction 即 verl 的 lr_warmup_steps_ratio，"
+    "迁移时容易遗漏。没有预热时，最初的更新就使用完整的学习率。",
+)
 
 
 def _update(name: str, en: str, zh: str, kind: ValueKind = ValueKind.NUMBER) -> Field:
@@ -26,8 +33,19 @@ def _schedule(name: str, en: str, zh: str, kind: ValueKind = ValueKind.NUMBER) -
 FIELDS: tuple[Field, ...] = (
     _update("lr", "learning rate", "学习率"),
     _schedule("lr_schedule", "shape of the learning rate", "学习率曲线", ValueKind.NAME),
-    _schedule("lr_warmup_steps", "warmup in steps", "预热步数"),
-    _schedule("lr_warmup_fraction", "warmup as a fraction of training", "预热占比"),
+    Field(
+        "actor.lr_warmup_steps",
+        Rung.OPTIMIZER,
+        Text("warmup in steps", "预热步数"),
+        unit="steps",
+        why=_WARMUP,
+    ),
+    Field(
+        "actor.lr_warmup_fraction",
+        Rung.OPTIMIZER,
+        Text("warmup as a fraction of training", "预热占比"),
+        why=_WARMUP,
+    ),
     _schedule("min_lr", "lowest learning rate", "最小学习率"),
     _schedule("lr_options.*", "option of the schedule", "学习率曲线选项", ValueKind.ANY),
     _update("optimizer", "optimizer", "优化器", ValueKind.NAME),
@@ -40,6 +58,29 @@ FIELDS: tuple[Field, ...] = (
         between_frameworks=False,
     ),
     _update("weight_decay", "weight decay", "权重衰减"),
+    Field(
+        "actor.weight_decay_exempt",
+        Rung.OPTIMIZER,
+        Text("parameters without weight decay", "不做权重衰减的参数"),
+        ValueKind.NAME,
+        severity=Severity.INFO,
+        strength=Strength.NUMERIC,
+        only_if="actor.weight_decay",
+        why=Text(
+            "Norm weights and biases shrink on one side only: by lr × weight_decay an update, "
+            "1e-8 of their value with 1e-6 and 0.01.",
+            "归一化权重与偏置只在一侧衰减：每次更新缩小 lr × weight_decay，"
+            "取 1e-6 与 0.01 时为其值的 1e-8。",
+        ),
+    ),
+    Field(
+        "actor.lr_advances",
+        Rung.OPTIMIZER,
+        Text("when the learning rate advances", "学习率推进的时机"),
+        ValueKind.NAME,
+        severity=Severity.WARNING,
+        why=_SCHEDULE,
+    ),
     _update("adam_beta1", "Adam's beta1", "Adam 的 beta1"),
     _update("adam_beta2", "Adam's beta2", "Adam 的 beta2"),
     _update("adam_eps", "Adam's epsilon", "Adam 的 epsilon"),

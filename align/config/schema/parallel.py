@@ -41,8 +41,11 @@ FIELDS: tuple[Field, ...] = (
         severity=Severity.INFO,
         strength=Strength.NUMERIC,
         why=Text(
-            "Another engine computes the same update with other kernels and sharding.",
-            "另一种训练引擎以不同的算子与切分计算同样的更新。",
+            "Another engine computes the same update with other kernels and sharding. A gradient "
+            "norm that is a constant multiple (3 in verl#4710) is no rounding but another "
+            "normalisation of the loss.",
+            "另一种训练引擎以不同的算子与切分计算同样的更新。若梯度范数相差固定倍数"
+            "（verl#4710 为 3 倍），则不是舍入，而是损失归一化不同。",
         ),
     ),
     Field(
@@ -54,8 +57,9 @@ FIELDS: tuple[Field, ...] = (
         strength=Strength.NUMERIC,
         between_frameworks=False,
         why=Text(
-            "Two implementations of the trainer order and batch their work differently.",
-            "两种训练流程实现的分批与顺序不同。",
+            "Two implementations of the trainer order and batch their work differently; switching "
+            "them has decided an outcome (JustRL#5).",
+            "两种训练流程实现的分批与顺序不同；有案例仅切换它就改变了结果（JustRL#5）。",
         ),
     ),
     Field(

@@ -90,13 +90,16 @@ FIELDS: tuple[Field, ...] = (
         Text("sampling temperature", "采样温度"),
         why=Text(
             "Responses are drawn from another distribution, and both frameworks also divide the "
-            "training logits by it.",
-            "回复采样自不同的分布，并且两种框架在训练时也会用它去除 logits。",
+            "training logits by it. Where one path forgets that, log_probs of the two sides have "
+            "slope 1/T (trl#4159: a ratio of 2.0 at the first token with T = 0.6).",
+            "回复采样自不同的分布，并且两种框架在训练时也会用它去除 logits。若某一路径遗漏，"
+            "两侧 log_probs 之间的斜率为 1/T（trl#4159：T = 0.6 时首个 token 的 ratio 为 2.0）。",
         ),
     ),
     _sampling("top_p", "nucleus sampling", "核采样 top-p"),
     _sampling("top_k", "top-k sampling, -1 for off", "top-k 采样，-1 表示关闭"),
     _sampling("min_p", "min-p sampling", "min-p 采样"),
+    _sampling("repetition_penalty", "repetition penalty", "重复惩罚"),
     _sampling(
         "do_sample", "sampling instead of greedy decoding", "采样而非贪心解码", ValueKind.FLAG
     ),
@@ -114,14 +117,39 @@ FIELDS: tuple[Field, ...] = (
     _engine("expert_parallel_size", "expert parallel size of the engine", "推理专家并行度"),
     _engine("full_determinism", "batch-invariant kernels", "批不变算子", ValueKind.FLAG),
     Field(
+        "rollout.prompt_form",
+        Rung.ROLLOUT,
+        Text("what the engine is given", "提供给推理引擎的内容"),
+        ValueKind.NAME,
+        why=Text(
+            "Text decoded without special tokens has lost <|im_start|> and <|im_end|>: the engine "
+            "answers another prompt than the one training scores.",
+            "去掉特殊 token 的文本丢失了 <|im_start|> 与 <|im_end|>："
+            "引擎回答的 prompt 与训练侧计算的 prompt 不同。",
+        ),
+    ),
+    Field(
+        "rollout.response_end",
+        Rung.ROLLOUT,
+        Text("where a response ends", "回复的结束位置"),
+        ValueKind.NAME,
+        severity=Severity.INFO,
+        why=Text(
+            "Cut at the first pad, a response that holds the pad token loses its rest; where pad "
+            "is eos, one that was cut at the length limit gains an eos it never had.",
+            "在首个 pad 处截断时，含有 pad 的回复会丢失后半部分；若 pad 即 eos，"
+            "因长度上限被截断的回复会多出一个并不存在的 eos。",
+        ),
+    ),
+    Field(
         "rollout.max_model_len",
         Rung.ROLLOUT,
         Text("longest sequence of the engine", "引擎的最大序列长度"),
         unit="tokens",
         why=Text(
-            "It ends responses before their own limit where it is smaller than prompt and response "
-            "together.",
-            "当它小于 prompt 与回复长度之和时，会提前截断回复。",
+            "It ends responses before their own limit where it is smaller than "
+            "max_prompt_length + max_response_length.",
+            "当它小于 max_prompt_length + max_response_length 时，会提前截断回复。",
         ),
     ),
     Field(
@@ -206,6 +234,18 @@ FIELDS: tuple[Field, ...] = (
         why=Text(
             "One run generates responses where the other may read recorded ones.",
             "一侧生成回复，另一侧可能读取已记录的结果。",
+        ),
+    ),
+    Field(
+        "rollout.interleave.*",
+        Rung.ROLLOUT,
+        Text("responses of one prompt stand side by side", "同一 prompt 的回复相邻排列"),
+        ValueKind.FLAG,
+        between_frameworks=False,
+        why=Text(
+            "Rows stand in another order. Input and output batch must agree, or every response "
+            "is scored against another prompt.",
+            "数据行的排列不同。输入与输出 batch 必须一致，否则每条回复都会按另一个 prompt 打分。",
         ),
     ),
     Field(

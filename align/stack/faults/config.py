@@ -90,6 +90,14 @@ FAULTS = (
         setting=(f"{_ACTOR}.ppo_epochs=4", f"{_ACTOR}.clip_ratio_c=1.2"),
     ),
     _setting(
+        "entropy_coefficient",
+        "An entropy bonus is added to the loss, as verl up to 0.3 did unasked, where the reference "
+        "has none.",
+        "verl source: entropy_coeff is 0.001 up to 0.3, 0 from 0.4 on",
+        "loss.entropy_coef",
+        f"{_ACTOR}.entropy_coeff=0.01",
+    ),
+    _setting(
         "std_normalisation_off",
         "Advantages are not divided by the standard deviation of their group.",
         "verl source: norm_adv_by_std_in_grpo, Dr.GRPO",

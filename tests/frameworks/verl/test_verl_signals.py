@@ -20,7 +20,8 @@ from verl.trainer.ppo.v1 import replay_buffer
 from verl.utils import torch_functional
 from verl.workers.reward_manager.dapo import DAPORewardManager
 
-from align.objective import advantages, dapo, gae, kl, masked, schedules
+from align.frameworks import schedules
+from align.objective import advantages, dapo, gae, kl, masked
 from align.objective.errors import ObjectiveError
 from align.objective.importance_sampling import (
     RatioLevel,
