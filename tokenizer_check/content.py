@@ -1,4 +1,4 @@
-"""What a run's tokenizer folders hold: template, merges, vocabulary, added tokens.
+"""What a run's tokenizer folders hold: template, merges, vocabulary, added tokens, settings.
 
 A run may hold several copies of its tokenizer, one a checkpoint. Content on which they agree is
 the run's; content on which they do not is not compared.
@@ -17,14 +17,28 @@ from typing import Generic, TypeVar
 from align.core.config_value import ConfigLeaf, RawConfig
 from align.core.errors import DumpError
 from align.core.run import Artifact, ArtifactKind
-from dumps.readers.hf_tokenizer import ADDED, CONFIG, JSON, MERGES, TEMPLATE, VOCABULARY
+from dumps.readers.hf_tokenizer import (
+    ADDED,
+    CONFIG,
+    JSON,
+    MERGES,
+    SENTENCEPIECE,
+    SLOTS,
+    TEMPLATE,
+    TIKTOKEN,
+    VOCABULARY,
+)
+from dumps.readers.sentencepiece_model import SentencePieceModel, read_sentencepiece
+from dumps.readers.slot_templates import SlotTemplate, read_slot_templates
 from dumps.readers.tokenizer_content import (
     AddedToken,
+    Json,
     Merge,
     TokenizerJson,
     added_token,
     read_merges,
     read_template,
+    read_tiktoken,
     read_tokenizer_json,
     read_vocabulary,
 )
@@ -54,7 +68,10 @@ class Content:
     """The parsed content of one run's tokenizer; None where no file has it.
 
     Args:
-        begins_with: tokens put before every text that is encoded with special tokens.
+        begins_with, ends_with: tokens put around every text that is encoded with special tokens.
+        parts: the sections of tokenizer.json that cut and change a text.
+        tokenizer_class: as tokenizer_config.json names it.
+        slots: MindSpeed-RL's templates by name.
         contradicting: by kind of content, the files of this run that disagree.
     """
 
@@ -63,7 +80,12 @@ class Content:
     vocabulary: Found[Mapping[str, int]] | None
     added: Mapping[str, Found[Mapping[str, AddedToken]]]
     begins_with: Found[tuple[str, ...]] | None
+    ends_with: Found[tuple[str, ...]] | None
     padding_side: Found[str] | None
+    parts: Found[Mapping[str, Json]] | None
+    tokenizer_class: Found[str] | None
+    sentencepiece: Found[SentencePieceModel] | None
+    slots: Found[Mapping[str, SlotTemplate]] | None
     contradicting: Mapping[str, tuple[Path, ...]]
 
 
@@ -76,6 +98,9 @@ class _Folder:
     vocabularies: list[Found[Mapping[str, int]]]
     merges: list[Found[tuple[Merge, ...]]]
     templates: list[Found[str]]
+    sentencepieces: list[Found[SentencePieceModel]]
+    ranks: list[Found[Mapping[str, int]]]
+    slots: list[Found[Mapping[str, SlotTemplate]]]
 
 
 def read_content(data: RunData) -> Content:
@@ -102,7 +127,14 @@ def read_content(data: RunData) -> Content:
             if (agreed := settled("added tokens", each(partial(_added, kind=kind))))
         },
         begins_with=settled("begin token", each(_begins_with)),
+        ends_with=settled("end token", each(_ends_with)),
         padding_side=settled("padding_side", each(_padding_side)),
+        parts=settled("tokenizer.json", each(_parts)),
+        tokenizer_class=settled("tokenizer_class", each(_tokenizer_class)),
+        sentencepiece=settled(
+            "SentencePiece model", each(lambda f: next(iter(f.sentencepieces), None))
+        ),
+        slots=settled("templates.json", each(lambda f: next(iter(f.slots), None))),
         contradicting=contradicting,
     )
 
@@ -131,6 +163,9 @@ def _folders(data: RunData) -> Iterator[_Folder]:
             read(folder, VOCABULARY, read_vocabulary),
             read(folder, MERGES, read_merges),
             read(folder, TEMPLATE, read_template),
+            read(folder, SENTENCEPIECE, read_sentencepiece),
+            read(folder, TIKTOKEN, read_tiktoken),
+            read(folder, SLOTS, read_slot_templates),
         )
 
 
@@ -194,7 +229,10 @@ def _vocabulary(folder: _Folder) -> Found[Mapping[str, int]] | None:
     for found in folder.jsons:
         if found.value.vocabulary is not None:
             return Found(found.value.vocabulary, found.path, "model.vocab")
-    return folder.vocabularies[0] if folder.vocabularies else None
+    for model in folder.sentencepieces:
+        pieces = {piece.text: number for number, piece in enumerate(model.value.pieces)}
+        return Found(pieces, model.path, "pieces")
+    return next(iter((*folder.vocabularies, *folder.ranks)), None)
 
 
 def _added(folder: _Folder, kind: str) -> Found[Mapping[str, AddedToken]] | None:
@@ -242,6 +280,28 @@ def _begins_with(folder: _Folder) -> Found[tuple[str, ...]] | None:
     if bos is None or not isinstance(bos.value, str):
         return None
     return Found((bos.value,), stated.path, stated.key, stated.line)
+
+
+def _ends_with(folder: _Folder) -> Found[tuple[str, ...]] | None:
+    """Return what the post-processor puts after a text, where add_eos_token does not decide."""
+    if _of_config(folder, "add_eos_token") is not None:
+        return None
+    for found in folder.jsons:
+        if found.value.ends_with is not None:
+            return Found(found.value.ends_with, found.path, "post_processor")
+    return None
+
+
+def _parts(folder: _Folder) -> Found[Mapping[str, Json]] | None:
+    found = next(iter(folder.jsons), None)
+    return Found(found.value.parts, found.path) if found else None
+
+
+def _tokenizer_class(folder: _Folder) -> Found[str] | None:
+    stated = _of_config(folder, "tokenizer_class")
+    if stated is None or not isinstance(stated.value, str):
+        return None
+    return Found(stated.value, stated.path, stated.key, stated.line)
 
 
 def _padding_side(folder: _Folder) -> Found[str] | None:

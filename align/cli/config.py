@@ -6,6 +6,7 @@ import click
 
 from align.cli.config_diff import diff
 from align.cli.config_explain import explain
+from align.cli.config_translate import translate
 
 
 @click.group()
@@ -15,3 +16,4 @@ def command() -> None:
 
 command.add_command(diff)
 command.add_command(explain)
+command.add_command(translate)

@@ -27,7 +27,7 @@ from align.cli.sides import find_run, load
 )
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @json_option
-def command(run: Path, target: str, output: Path | None, force: bool, as_json: bool) -> None:
+def translate(run: Path, target: str, output: Path | None, force: bool, as_json: bool) -> None:
     """Write RUN's configuration for the other framework.
 
     RUN is a folder or a file: YAML, printed configuration, Hydra folder, launch script. Every key
@@ -38,13 +38,13 @@ def command(run: Path, target: str, output: Path | None, force: bool, as_json: b
 
     from align.config.normalise import effective
     from align.config.rung import manifest_of
-    from align.config.translate import translate
+    from align.config.translate import translate as in_keys_of
     from align.config.translation_text import files
     from align.core.errors import RunError
     from dumps.store.atomic import write_atomic
 
     data = load(find_run(run, ()), lambda _: None)
-    translation = translate(effective(data.configs, manifest_of(data)), target)
+    translation = in_keys_of(effective(data.configs, manifest_of(data)), target)
     texts = files(translation)
     matters = [left for left in translation.left if left.matters]
     if output is not None:

@@ -40,7 +40,8 @@ def command(
     RUN is a folder, or files: a log, a configuration, metrics, a model's config.json. Advice on
     speed is not a finding: it never changes the exit code.
     """
-    from align.cli.doctor_view import as_document, as_text
+    from align.cli.doctor_document import as_document
+    from align.cli.doctor_view import as_text
     from align.doctor.diagnosis import Part
     from align.doctor.examine import ALL_PARTS, examine, has_anything
     from reports.render.json import render

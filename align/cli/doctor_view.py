@@ -1,12 +1,10 @@
-"""Show a diagnosis as text or as a JSON document."""
+"""Show a diagnosis as text for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from align.cli.rung_view import finding_lines, table_lines
-from align.core.document import finding_to_json, run_to_json, table_to_json
 from align.core.figure import Column, Table
 from align.core.finding import Severity
 from align.core.text import Text
@@ -16,22 +14,6 @@ from align.doctor.diagnosis import Diagnosis, Part
 from align.doctor.stack import Stack, Standing, stack_table
 from align.doctor.timing import LABELS, StepTime
 from align.environment.variables import MEANINGS
-
-SCHEMA_VERSION = 1
-
-
-def as_document(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return the versioned JSON document of ``align doctor``."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "run": run_to_json(diagnosis.summary),
-        "parts": [part.value for part in diagnosis.parts],
-        "findings": [finding_to_json(finding) for finding in diagnosis.findings],
-        "assumptions": [_both(text) for text in diagnosis.assumptions],
-        "environment": None if diagnosis.stack is None else _environment(diagnosis),
-        "performance": None if diagnosis.case is None else _performance(diagnosis),
-        "problems": [str(problem) for problem in diagnosis.problems],
-    }
 
 
 def as_text(diagnosis: Diagnosis, lang: str) -> str:
@@ -75,14 +57,15 @@ def _count(diagnosis: Diagnosis) -> Text:
 
 
 def _stack_lines(stack: Stack, lang: str) -> Iterator[str]:
-    yield _standing(stack).in_language(lang)
+    yield standing(stack).in_language(lang)
     if stack.closest:
         yield from table_lines(stack_table(stack), lang)
         for match in stack.closest:
             yield f"  {match.versions.name}: {match.versions.source}"
 
 
-def _standing(stack: Stack) -> Text:
+def standing(stack: Stack) -> Text:
+    """Return what a run's versions amount to, as a sentence."""
     if stack.standing is Standing.NOT_ON_NPU:
         return Text(
             "versions: not on an NPU; the table holds Ascend stacks",
@@ -248,74 +231,3 @@ def _details(judged: Judged, framework: str) -> Iterator[tuple[Text, Text]]:
             Text(f"check the {rung} rung again afterwards", f"之后请重新检查 {rung} 环节"),
         )
     yield Text("source", "来源"), Text(advice.source, advice.source)
-
-
-def _environment(diagnosis: Diagnosis) -> dict[str, Any]:
-    stack = diagnosis.stack
-    assert stack is not None
-    return {
-        "standing": stack.standing.value,
-        "summary": _both(_standing(stack)),
-        "versions": {name: fact.value for name, fact in stack.versions.items()},
-        "closest": [
-            {
-                "set": match.versions.name,
-                "source": match.versions.source,
-                "agrees": list(match.agrees),
-                "deviates": list(match.deviates),
-                "unknown": list(match.unknown),
-            }
-            for match in stack.closest
-        ],
-        "table": table_to_json(stack_table(stack)),
-        "variables": {name: fact.value for name, fact in sorted(diagnosis.variables.items())},
-    }
-
-
-def _performance(diagnosis: Diagnosis) -> dict[str, Any]:
-    case = diagnosis.case
-    assert case is not None
-    time, rate, size = case.time, case.rate, case.capacity
-    return {
-        "step_time": time
-        and {
-            "seconds": time.seconds,
-            "num_steps": time.num_steps,
-            "skips_first": time.skips_first,
-            "overlapping": time.overlapping,
-            "parts": [
-                {"stage": p.stage.value, "seconds": p.seconds, "share": p.share} for p in time.parts
-            ],
-        },
-        "throughput": rate
-        and {
-            "computed": rate.computed,
-            "logged": rate.logged,
-            "largest_relative_difference": rate.disagreement,
-            "per_a3_card": rate.per_a3_card,
-            "unknown": list(rate.unknown),
-        },
-        "capacity": size and {"replicas": size.replicas, "sequences": size.sequences},
-        "advice": [_advice(judged) for judged in diagnosis.advice],
-    }
-
-
-def _advice(judged: Judged) -> dict[str, Any]:
-    advice = judged.advice
-    return {
-        "id": advice.id,
-        "state": judged.answer.state.value,
-        "because": _both(judged.answer.because),
-        "title": _both(advice.title),
-        "stage": advice.stage and advice.stage.value,
-        "gain": _both(advice.gain),
-        "gain_percent": list(advice.gain_percent),
-        "holds_when": _both(advice.holds_when),
-        "trades_precision": advice.trades_precision and advice.trades_precision.value,
-        "how": dict(advice.how),
-        "source": advice.source,
-    }
-
-
-def _both(text: Text) -> dict[str, str]:
-    return {"en": text.en, "zh": text.zh}

@@ -87,8 +87,10 @@ def _collapsed(metrics: MetricLog) -> Iterator[Finding]:
         top = int(np.argmax(level[:-window]))
         before, after = float(level[top]), float(series.values[-window:].mean())
         scatter = float(np.median(np.abs(series.values - level))) * 1.4826 / np.sqrt(window)
+        if before - after <= NUM_SIGMA.value * scatter:
+            continue
         share = (before - after) / (relative_to(before, series.values[: top + 1]) or np.nan)
-        if share < COLLAPSED.value or before - after < NUM_SIGMA.value * scatter:
+        if not share >= COLLAPSED.value:
             continue
         step = int(series.steps[top])
         yield _finding(

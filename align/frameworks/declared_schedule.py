@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from align.core.config_value import ConfigLeaf, EffectiveValue
-from align.frameworks.schedules import (
-    LOSS_DRIVEN,
-    ScheduleError,
-    megatron_lr,
-    transformers_lr,
-    verl_lr,
+from align.frameworks.schedule_rates import (
+    ScheduleSettings,
+    megatron_rate,
+    transformers_rate,
+    verl_rate,
 )
+from align.frameworks.schedules import ScheduleError
 
 Values = Mapping[str, EffectiveValue]
 
@@ -97,22 +97,6 @@ class DeclaredSchedule:
         return min(rates), max(rates)
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    """What every law is made from; lengths in what its scheduler counts."""
-
-    lr: float
-    style: str
-    min_lr: float
-    warmup: float
-    total: int | None
-    options: Mapping[str, ConfigLeaf]
-
-    @property
-    def length(self) -> float:
-        return math.inf if self.total is None else self.total
-
-
 def declared_schedule(values: Values, framework: str | None) -> DeclaredSchedule | None:
     """Read the schedule from effective values; None where anything it depends on is not known."""
     law, settings = law_of(values, framework), _settings(values, framework)
@@ -123,7 +107,7 @@ def declared_schedule(values: Values, framework: str | None) -> DeclaredSchedule
         return None
     updates = _whole(values, "derived.optimizer_steps_per_iteration")
     advance = _advance(values, law)
-    rate_of = {Law.VERL: _verl, Law.TRANSFORMERS: _transformers}.get(law, _megatron)
+    rate_of = {Law.VERL: verl_rate, Law.TRANSFORMERS: transformers_rate}.get(law, megatron_rate)
     made = rate_of(settings)
     if made is None or advance is None:
         return None
@@ -175,7 +159,7 @@ def law_of(values: Values, framework: str | None) -> Law | None:
 
 
 def _advance(values: Values, law: Law) -> float | None:
-    """Return what one training step adds to the count that `_Settings` is in."""
+    """Return what one training step adds to the count that `ScheduleSettings` is in."""
     epochs, group = _number(values, "actor.ppo_epochs"), _number(values, "rollout.n")
     if law is Law.PER_UPDATE:
         return epochs or None
@@ -186,7 +170,7 @@ def _advance(values: Values, law: Law) -> float | None:
     return 1.0
 
 
-def _settings(values: Values, framework: str | None) -> _Settings | None:
+def _settings(values: Values, framework: str | None) -> ScheduleSettings | None:
     lr, style = _number(values, "actor.lr"), _value(values, "actor.lr_schedule")
     min_lr = _number(values, "actor.min_lr")
     law = law_of(values, framework)
@@ -202,7 +186,7 @@ def _settings(values: Values, framework: str | None) -> _Settings | None:
     options = _options(values, law)
     length = options.get("decay_steps")
     warmup = _warmup(values, law, length if isinstance(length, int) else total)
-    return None if warmup is None else _Settings(lr, style, min_lr, warmup, total, options)
+    return None if warmup is None else ScheduleSettings(lr, style, min_lr, warmup, total, options)
 
 
 def _options(values: Values, law: Law | None) -> dict[str, ConfigLeaf]:
@@ -234,87 +218,6 @@ def _warmup(values: Values, law: Law | None, length: int | None) -> float | None
     if law is Law.TRANSFORMERS:
         return float(math.ceil(fraction * length))
     return float(int(fraction * length)) if law in (Law.VERL, Law.MEGATRON) else fraction * length
-
-
-Made = tuple[Callable[[float], float], "float | None"]
-
-
-def _verl(given: _Settings) -> Made | None:
-    options = dict(given.options)
-    cycles, zero = options.pop("num_cycles", 0.5), options.pop("zero_indexed_step", True)
-    if options or given.style not in ("constant", "cosine") or not isinstance(cycles, int | float):
-        return None
-    length = given.total or 0
-    floor = given.min_lr / given.lr
-
-    def rate(step: float) -> float:
-        return verl_lr(
-            int(step),
-            lr=given.lr,
-            style=given.style,
-            num_warmup_steps=int(given.warmup),
-            num_training_steps=length,
-            min_lr_ratio=floor,
-            num_cycles=float(cycles),
-            zero_indexed_step=bool(zero),
-        )
-
-    return rate, None if given.style == "constant" else float(length)
-
-
-def _megatron(given: _Settings) -> Made | None:
-    options = dict(given.options)
-    init, length = options.pop("warmup_init", 0.0), options.pop("decay_steps", given.length)
-    last, shape = options.pop("wsd_decay_steps", None), options.pop("wsd_decay_style", "")
-    numbers = [value for value in (init, length, last) if value is not None]
-    if options or not all(isinstance(value, int | float) for value in numbers):
-        return None
-    end = float(length)  # type: ignore[arg-type]
-    start = float(init)  # type: ignore[arg-type]
-    wsd = None if last is None else float(last)  # type: ignore[arg-type]
-    if not given.warmup < end:
-        return None
-
-    def rate(count: float) -> float:
-        return megatron_lr(
-            count,
-            lr=given.lr,
-            style=given.style,
-            min_lr=given.min_lr,
-            init_lr=start,
-            warmup_samples=given.warmup,
-            decay_samples=end,
-            wsd_decay_samples=wsd,
-            wsd_style=str(shape or "exponential"),
-        )
-
-    return rate, None if given.style == "constant" else end
-
-
-def _transformers(given: _Settings) -> Made | None:
-    """TRL's tables name constant_with_warmup and cosine_with_min_lr by their shape alone."""
-    style, options = given.style, dict(given.options)
-    if style == "constant":
-        style = "constant_with_warmup"
-    if style == "cosine" and given.min_lr:
-        style = "cosine_with_min_lr"
-    if style == "cosine_with_min_lr":
-        options = {k: v for k, v in options.items() if k not in ("min_lr", "min_lr_rate")}
-        options["min_lr"] = given.min_lr
-    if style in LOSS_DRIVEN or not all(isinstance(v, int | float | str) for v in options.values()):
-        return None
-
-    def rate(step: float) -> float:
-        return transformers_lr(
-            int(step),
-            lr=given.lr,
-            style=style,
-            num_warmup_steps=int(given.warmup),
-            num_training_steps=given.total or 0,
-            options=options,  # type: ignore[arg-type]
-        )
-
-    return rate, None if style == "constant_with_warmup" else float(given.length)
 
 
 def _value(values: Values, name: str) -> ConfigLeaf:

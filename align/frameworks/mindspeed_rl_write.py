@@ -144,6 +144,8 @@ def _batches(values: Fields) -> Iterator[Assignment]:
     prompt, response = (number(values.get(name)) for name in lengths)
     if prompt is not None and response is not None:
         yield Assignment("megatron_training.seq_length", int(prompt + response), ())
+        if values.get("rollout.max_model_len") is None:  # verl's engine takes the model's own limit
+            yield Assignment("generate_config.max_model_len", int(prompt + response), ())
     if "actor.mini_batch_size" in values:
         size = values["actor.mini_batch_size"]
         yield Assignment("rl_config.mini_batch_size", size, ("actor.mini_batch_size",))

@@ -1,8 +1,9 @@
 """A tokenizer folder of Hugging Face: what states its special tokens, and what is large.
 
 ``tokenizer_config.json``, ``special_tokens_map.json`` and ``added_tokens.json`` are read, with the
-line of every key. ``tokenizer.json``, ``vocab.json``, ``merges.txt`` and ``chat_template.jinja``
-are recognised by their content; `tokenizer_content` parses them where two runs are compared.
+line of every key. ``tokenizer.json``, ``vocab.json``, ``merges.txt``, ``chat_template.jinja``, a
+SentencePiece ``tokenizer.model``, ``*.tiktoken`` and MindSpeed-RL's ``templates.json`` are
+recognised by their content; they are parsed where two runs are compared.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ JSON = "hf_tokenizer_json"
 VOCABULARY = "hf_vocabulary"
 MERGES = "hf_merges"
 TEMPLATE = "hf_chat_template"
+SENTENCEPIECE = "sentencepiece_model"
+TIKTOKEN = "tiktoken"
+SLOTS = "mindspeed_rl_templates"
 
 _OBJECT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"')
 _KEY = re.compile(rb'"(\w+)"\s*:')
@@ -121,6 +125,37 @@ def _is_template(glimpse: Glimpse) -> bool:
     return (starts or named) and b"messages" in head and b"role" in head
 
 
+_TOKEN_AND_RANK = re.compile(rb"[A-Za-z0-9+/]+={0,2} (\d+)")
+_MIN_RANKS = 20
+_SLOT_TEMPLATE = re.compile(rb'"format_(?:user|system|separator|observation)"\s*:\s*\{\s*"slots"')
+
+
+def _is_tiktoken(glimpse: Glimpse) -> bool:
+    """Tell whether the first lines are tokens in base64 with the ranks 0, 1, 2 and so on."""
+    lines = glimpse.head.splitlines()[:_MIN_RANKS]
+    rows = [_TOKEN_AND_RANK.fullmatch(line.strip()) for line in lines]
+    ranks = [int(row[1]) for row in rows if row is not None]
+    return ranks == list(range(_MIN_RANKS))
+
+
+def _is_sentencepiece(glimpse: Glimpse) -> bool:
+    """Tell whether the file begins with several pieces: fields 1 that begin with a text."""
+    head, at = glimpse.head, 0
+    for _ in range(3):
+        if len(head) < at + 4 or head[at] != 0x0A or head[at + 2] != 0x0A:
+            return False
+        size, text = head[at + 1], head[at + 3]
+        if size > 0x7F or text + 2 > size:
+            return False
+        at += 2 + size
+    return True
+
+
+def _is_slots(glimpse: Glimpse) -> bool:
+    head = glimpse.head
+    return head.lstrip()[:1] == b"[" and b'"name"' in head and bool(_SLOT_TEMPLATE.search(head))
+
+
 def _reading(format: str, sniff: Callable[[Glimpse], bool]) -> Reader:
     def read(path: Path, progress: Progress) -> RawConfig:
         return read_hf_json(path, progress, format=format)
@@ -143,4 +178,7 @@ READERS = (
     _listing(VOCABULARY, _is_vocabulary),
     _listing(MERGES, _is_merges),
     _listing(TEMPLATE, _is_template),
+    _listing(SENTENCEPIECE, _is_sentencepiece),
+    _listing(TIKTOKEN, _is_tiktoken),
+    _listing(SLOTS, _is_slots),
 )

@@ -109,17 +109,20 @@ def _grouped(
     flag: Word | None = None
     name = ""
     values: list[str] = []
+    is_open = True
     for word in words:
         if word.text in _ENDS:
             break
         match = None if _is_number(word.text) else _FLAG.fullmatch(word.text)
         if match is None:
-            if flag is not None and name not in is_switch:
+            if word.text.endswith(".py"):  # the script that a launcher starts: its flags follow
+                is_open = False
+            elif flag is not None and is_open and name not in is_switch:
                 values.append(word.text)
             continue
         if flag is not None:
             yield name, values, flag
-        flag, name = word, match[1]
+        flag, name, is_open = word, match[1], True
         values = [] if match[2] is None else [match[2]]
     if flag is not None:
         yield name, values, flag

@@ -88,7 +88,7 @@ def _statements(
             raw = block.data[match.end() : end if end >= 0 else len(block.data)]
             text = strip_ansi(raw.decode("utf-8", "replace")).rstrip("\r")
             if match.group().startswith(b"LLM"):
-                used.append(list(_pairs(text, number)))
+                used.append(list(_pairs(text, number, is_whole=end >= 0)))
             elif match.group().startswith(b"non"):
                 given.append(list(_dict((), text, number)))
             else:
@@ -108,13 +108,16 @@ def _merged(statements: Iterable[Iterable[Leaf]]) -> tuple[dict[str, Leaf], set[
     return {key: leaf for key, leaf in merged.items() if key not in differing}, differing
 
 
-def _pairs(text: str, line: int) -> Iterator[Leaf]:
-    """Yield the leaves of ``key=value, key=value``; a comma in brackets or quotes does not part."""
+def _pairs(text: str, line: int, *, is_whole: bool) -> Iterator[Leaf]:
+    """Yield the leaves of ``key=value, key=value``; a comma in brackets or quotes does not part.
+
+    Of a line that was cut, the last value is not taken: its end is missing.
+    """
     position = 0
     while (match := _PAIR.match(text, position)) is not None:
         end = _end_of_value(text, match.end())
-        if end is None:
-            return  # the line was cut here
+        if end is None or (end == len(text) and not is_whole):
+            return
         yield from _value((match[1],), text[match.end() : end].strip(), line)
         position = end + 1
 

@@ -19,8 +19,7 @@ from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "align" / "examples"
-# GRPO with one response a prompt (n is left at its default of 1), and a run that crashed at once
-UNHEALTHY = ("grpo_v03_a", "grpo_v03_b", "no_step_crash_a.log", "no_step_crash_b.log")
+UNHEALTHY = ("grpo_v03_a", "grpo_v03_b")  # GRPO with n left at its default of 1
 
 
 def _examples(kind: str) -> list[object]:

@@ -104,6 +104,10 @@ def test_a_broken_curve_is_named_without_another_run(
     assert found(**clean) == []
 
 
+def test_a_reward_that_is_always_0_has_not_collapsed() -> None:
+    assert found(critic__score__mean=[0.0] * 100, response_length__mean=[256.0] * 100) == []
+
+
 def test_a_metric_that_was_never_computed_is_no_failure() -> None:
     assert found(actor__entropy=[np.nan] * 30) == []
 

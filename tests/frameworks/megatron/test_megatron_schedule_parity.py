@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ from tests.frameworks.parity import agree
 def test_learning_rates_agree_after_every_mini_batch(
     style: str, warmup: int, min_lr: float
 ) -> None:
-    settings = {"init_lr": 1e-8, "min_lr": min_lr}
+    settings: dict[str, Any] = {"init_lr": 1e-8, "min_lr": min_lr}
     group = {"params": [], "lr": 0.0, "weight_decay": 0.0}
     scheduler = OptimizerParamScheduler(
         SimpleNamespace(param_groups=[group]),

@@ -1,14 +1,14 @@
 """A mini-batch cannot be larger than the batch.
 
-Source: verl refuses train_batch_size < ppo_mini_batch_size without dynamic batches; with them, and
-in MindSpeed-RL, the update would never have enough rows.
+Source: verl from 0.3 on refuses train_batch_size < ppo_mini_batch_size without dynamic batches
+(read in the tags: 0.2.0 does not); elsewhere the update takes fewer rows than it says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from align.config.lint.example import Example
+from align.config.lint.example import Example, Settings
 from align.config.lint.one_run import OneRun
 from align.config.lint.problem import Effect, problem, shown
 from align.core.finding import Finding, Severity
@@ -21,7 +21,8 @@ def check(run: OneRun) -> Iterator[Finding]:
     sizes = run.numbers("actor.mini_batch_size", "data.train_batch_size")
     if sizes is None or not 0 < sizes[1] < sizes[0]:
         return
-    refused = run.framework == "verl" and run.is_off("actor.dynamic_batch")
+    refuses = run.framework == "verl" and run.older_than("verl", 0, 3) is False
+    refused = refuses and run.is_off("actor.dynamic_batch")
     yield problem(
         run,
         "batch_sizes",
@@ -49,9 +50,10 @@ def check(run: OneRun) -> Iterator[Finding]:
     )
 
 
-_SIZES = {"data.train_batch_size": 64, "actor.mini_batch_size": 256}
+_SIZES: Settings = {"data.train_batch_size": 64, "actor.mini_batch_size": 256}
 FIRES = (
     Example(_SIZES | {"actor.dynamic_batch": False}, Severity.ERROR),
+    Example(_SIZES | {"actor.dynamic_batch": False}, version="0.2.0"),
     Example(_SIZES, framework="mindspeed_rl"),
 )
 SILENT = (
