@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from align.core.config_value import ConfigLeaf, EffectiveConfig, EffectiveValue, ProvenanceKind
 from align.core.text import Text
 from align.frameworks.config_table import version_tuple
+from align.frameworks.mindspeed_rl_eras import BEFORE, era_of
 
 TORCHDATA, TORCH = "torchdata", "torch"
 MINDSPEED_RL, MINDSPEED_RL_OLD = "mindspeed_rl", "mindspeed_rl_old"
@@ -105,12 +106,14 @@ def _sampler(config: EffectiveConfig) -> tuple[str | None, Text | None]:
         )
         return TORCH if old else TORCHDATA, _guessed(config) if version else unknown
     if config.framework == "mindspeed_rl":
-        old = version is not None and version < _MINDSPEED_RL_NEW
+        era = era_of(config.framework_version)
+        old = era == BEFORE or (version is not None and version < _MINDSPEED_RL_NEW)
         unknown = Text(
             "MindSpeed-RL's version is not known: one of after 2025-05-16 is assumed",
             "MindSpeed-RL 版本未知：假定为 2025-05-16 之后的版本",
         )
-        return MINDSPEED_RL_OLD if old else MINDSPEED_RL, _guessed(config) if version else unknown
+        note = _guessed(config) if era or version else unknown
+        return MINDSPEED_RL_OLD if old else MINDSPEED_RL, note
     return {"trl": TRL, "huggingface": ACCELERATE}.get(config.framework or ""), None
 
 

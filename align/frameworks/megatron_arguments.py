@@ -25,7 +25,8 @@ class Argument:
 
     Args:
         name: as the block of printed arguments spells it.
-        flags: as a command line spells it; ``--no-x`` flags often set the argument ``x``.
+        flags: as a command line spells it; ``--no-x`` flags often set the argument ``x``. None for
+            a name that is only printed.
         action: "store", "store_true" or "store_false".
         megatron: default of Megatron.
         mindspeed_llm: default where MindSpeed-LLM is in use.
@@ -55,7 +56,7 @@ def arguments() -> Mapping[str, Argument]:
     found = (
         Argument(
             row["name"],
-            tuple(row["flags"].split(",")),
+            tuple(filter(None, row["flags"].split(","))),
             row["action"],
             None if row["megatron"] == _ABSENT else _literal(row["megatron"]),
             _literal(row["mindspeed_llm"]),

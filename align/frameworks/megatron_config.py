@@ -29,7 +29,7 @@ ASSUMED_VERSION = "core_v0.12.1"
 CONFIG_RELEASES = (ASSUMED_VERSION,)
 _LLM_VERSION = "2.2.0"
 
-CONFIG_KEYS: dict[str, str] = {**ARGUMENT_KEYS, "seq_length": "data.sequence_length"}
+CONFIG_KEYS: dict[str, str] = ARGUMENT_KEYS
 
 CONFIG_IGNORED: dict[str, str] = {
     **{name: why for name, why in ARGUMENT_IGNORED.items() if name not in CONFIG_KEYS},

@@ -38,6 +38,7 @@ _SAME_NAME: dict[str, str] = {
     "lora_target_modules": "model.lora.target_modules",
     "global_batch_size": "data.train_batch_size",
     "micro_batch_size": "actor.micro_batch_size",
+    "seq_length": "data.sequence_length",
     "seed": "data.seed",
     "data_path": "data.train_files",
     "num_workers": "data.dataloader_num_workers",

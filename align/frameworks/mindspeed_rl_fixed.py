@@ -29,7 +29,7 @@ _Row = tuple[str, ConfigLeaf, str]
 
 
 def config_fixed(values: Values, known: Known, version: str | None) -> Iterable[Fixed]:
-    """Return what this version's code decides; only what Megatron does where there is no rollout."""
+    """Return what this version's code decides: without a rollout only what Megatron does."""
     era = era_of(version) or ASSUMED_VERSION
     source = f"code of MindSpeed-RL {era}"
     rows = [*_training(known)]

@@ -13,7 +13,6 @@ CONFIG_KEYS: dict[str, str] = {
         for name, field in ARGUMENT_KEYS.items()
         if f"actor.{name}" not in CONFIG_IGNORED
     },
-    "actor.seq_length": "data.sequence_length",
     "rl_config.n_samples_per_prompt": "rollout.n",
     "rl_config.mini_batch_size": "actor.mini_batch_size",
     "rl_config.epochs": "actor.ppo_epochs",

@@ -24,8 +24,9 @@ from dumps.readers.text import identify, iter_lines
 FORMAT = "megatron_command"
 
 _SCRIPT = r"(?:pretrain|posttrain|finetune|train)_(?:gpt|mamba|llama|t5|bert|vlm)\w*\.py"
-_COMMAND = re.compile(r"^\s*\+*\s*(?!echo|#)[^'\"#]*\b(?:torchrun|msrun|python3?|\$\w+)\b.*" + _SCRIPT)
-_CONTINUED = re.compile(r"^\s*\+*\s*(?!echo|#)[^'\"#]*\b(?:torchrun|msrun|python3?)\b.*\\\s*$")
+_LAUNCHER = r"^\s*\+*\s*(?!echo|#)[^'\"#]*\b(?:torchrun|msrun|python3?|\$\w+)\b.*"
+_COMMAND = re.compile(_LAUNCHER + _SCRIPT)
+_CONTINUED = re.compile(_LAUNCHER + r"\\\s*$")
 _COMMAND_BYTES = re.compile(rb"\b" + _SCRIPT.encode())
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")
 _OF_TORCHRUN = {"nproc_per_node", "nnodes"}

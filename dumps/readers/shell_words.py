@@ -70,7 +70,7 @@ def expanded(words: Sequence[ShellWord], variables: Variables, depth: int = 0) -
     made: list[ShellWord] = []
     for word in words:
         whole = _VARIABLE.fullmatch(word.text)
-        name = (whole[1] or whole[2]) if whole else None
+        name = str(whole[1] or whole[2]) if whole else ""
         if name in variables and depth < _DEEPEST:
             made += expanded(variables[name], variables, depth + 1)
         else:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -473,17 +474,18 @@ PLANTED = (
 
 
 @pytest.fixture(scope="module")
-def verl_base(reference_runs: Path) -> dict:
+def verl_base(reference_runs: Path) -> dict[str, Any]:
     """Give verl 0.9's whole configuration."""
-    return OmegaConf.to_container(OmegaConf.load(reference_runs / "ppo_trainer.resolved.yaml"))
+    composed = OmegaConf.load(reference_runs / "ppo_trainer.resolved.yaml")
+    return cast("dict[str, Any]", OmegaConf.to_container(composed))
 
 
-def overridden(base: dict, changes: Sequence[str]) -> dict:
+def overridden(base: dict[str, Any], changes: Sequence[str]) -> dict:
     """Return a configuration with ``key=value`` set and ``~key`` taken away."""
     taken = [change[1:] for change in changes if change.startswith("~")]
     config = OmegaConf.create(base)
     config.merge_with_dotlist([change for change in changes if not change.startswith("~")])
-    made = OmegaConf.to_container(config)
+    made = cast("dict[str, Any]", OmegaConf.to_container(config))
     for key in taken:
         *parents, last = key.split(".")
         section = made

@@ -369,7 +369,7 @@ def test_other_files_are_left_alone(tmp_path: Path, text: str) -> None:
 
 
 def test_a_training_yaml_of_an_unknown_framework_is_a_configuration(tmp_path: Path) -> None:
-    text = "model_name_or_path: Qwen/Qwen2.5-7B\nlearning_rate: 1.0e-06\nnum_generations: 8\n"
+    text = "model_name_or_path: Qwen/Qwen2.5-7B\nlearning_rate: 1.0e-06\nseq_length: 8\n"
     assert sniffs(tmp_path, text) == ["yaml_config"]
     assert read(tmp_path, text).framework is None
 
