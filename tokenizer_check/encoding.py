@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from align.core.text import Text
@@ -69,7 +69,7 @@ def compare_encodings(
         tokenizer.encode_batch(texts, add_special_tokens=False) for tokenizer in tokenizers
     )
     explain = _Explanation(tokenizers, contents)
-    diffs = []
+    diffs: list[EncodingDiff] = []
     for each, a, b in zip(samples, ours, theirs, strict=True):
         if a.ids == b.ids:
             continue
@@ -187,7 +187,7 @@ def merges_made(word: str, ranks: _Ranks) -> list[Merge]:
     pieces = list(word)
     made = []
     while len(pieces) > 1:
-        pairs = list(zip(pieces, pieces[1:], strict=False))
+        pairs = list(pairwise(pieces))
         best = min(pairs, key=lambda pair: ranks.get(pair, len(ranks)))
         if best not in ranks:
             break

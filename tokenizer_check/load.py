@@ -43,7 +43,9 @@ def load(content: Content) -> Tokenizer | Text:
         )
     try:
         return _load(content, library)
-    except Exception as error:  # noqa: BLE001 (the Rust library raises Exception itself)
+    except Exception as error:  # tokenizers raises bare Exception on a file it cannot parse
+        if type(error) not in (Exception, ValueError):
+            raise
         return Text(f"it cannot be loaded ({error})", f"无法加载（{error}）")
 
 
@@ -60,7 +62,7 @@ def _load(content: Content, library: Any) -> Tokenizer | Text:
     if content.vocabulary is None or content.merges is None:
         return Text("vocabulary or merges are not in the files", "文件中缺少词表或 merges")
     name = content.tokenizer_class.value if content.tokenizer_class else None
-    if name not in _BY_CLASS:
+    if name is None or name not in _BY_CLASS:
         return Text(
             f"tokenizer.json is missing, and the pre-tokenizer of {name or 'the class'} is not in "
             "the other files",

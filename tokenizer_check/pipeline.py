@@ -59,7 +59,7 @@ def _meaning(stated: Json) -> Json:
         return [_meaning(each) for each in stated]
     if not isinstance(stated, dict):
         return stated
-    kept = {
+    kept: dict[str, Json] = {
         key: inner
         for key, value in stated.items()
         if key not in _NO_EFFECT_ON_IDS

@@ -55,7 +55,7 @@ FIXED: tuple[Sample, ...] = tuple(
         ),
         (
             Text("Python code", "Python 代码"),
-            "def f(x, *, n=0):\n    # return x\n\tif x != n:\n        return [i**2 for i in x]\n\n\n",
+            "def f(x, *, n=0):\n    # return x\n\tif x != n:\n        return [i**2]\n\n\n",
         ),
         (
             Text("C and JSON", "C 与 JSON"),
@@ -63,7 +63,7 @@ FIXED: tuple[Sample, ...] = tuple(
         ),
         (
             Text("LaTeX", "LaTeX"),
-            "Put it in \\boxed{\\frac{a^{2}+b_{1}}{\\sqrt{2\\pi}}} where $x\\le y$ and \\[ \\sum_i i \\].",
+            "Put it in \\boxed{\\frac{a^{2}+b_{1}}{\\sqrt{2\\pi}}} if $x\\le y$, \\[\\sum_i i\\].",
         ),
         (
             Text("emoji", "表情符号"),

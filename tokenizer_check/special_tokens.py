@@ -42,7 +42,7 @@ _FILES = {
     "hf_generation_config": File.GENERATION_CONFIG,
     "hf_config": File.CONFIG,
 }
-_NESTED = ("text_config", "llm_config", "language_config", "thinker_config.text_config")
+NESTED = ("text_config", "llm_config", "language_config", "thinker_config.text_config")
 _DECODER = "added_tokens_decoder."
 
 
@@ -128,7 +128,7 @@ def _agree(tokens: Sequence[Token]) -> bool:
 def _token(config: RawConfig, role: str, states_ids: bool, ids: Mapping[str, int]) -> Token | None:
     """Return a token a file states; null states none."""
     if states_ids:
-        stated = _first(config, (f"{role}_token_id", *(f"{n}.{role}_token_id" for n in _NESTED)))
+        stated = _first(config, (f"{role}_token_id", *(f"{n}.{role}_token_id" for n in NESTED)))
         numbers = _numbers(stated.value) if stated else frozenset[int]()
         return Token(role, numbers, None, stated) if stated and numbers else None
     stated = _first(config, (f"{role}_token", f"{role}_token.content"))

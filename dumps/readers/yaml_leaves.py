@@ -23,9 +23,8 @@ _MAX_VALUES = 50_000
 _MAX_DEPTH = 64
 _MAX_HOLES = 8  # places left out of an unreadable file before it is given up
 _KEY = re.compile(r"""[\t ]*["']?(?P<key>[\w.@/-]+)["']?[\t ]*:(?P<value>.*)""")
+_NUM_SHOWN = 3
 _FIX_OF = (
-    ("tab", "indent it with spaces instead of a tab"),
-    ("'\\t'", "indent it with spaces instead of a tab"),
     ("while parsing a flow", "close the bracket that is opened there"),
     ("while scanning a quoted", "close the quote that is opened there"),
 )
@@ -147,7 +146,7 @@ class _Source:
         first = next(iter(self.problems), None)
         return ConfigError(
             where=first.where if first else f"{self.where}:1",
-            problem=f"is no YAML configuration ({first.problem if first else 'it holds no keys'})",
+            problem=first.problem if first else "is no YAML configuration: it holds no keys",
             fix=first.fix if first else "give the YAML file the run was started with",
         )
 
@@ -165,6 +164,8 @@ class _Source:
 
     def _without(self, kept: list[str], error: Exception) -> list[str]:
         """Blank the key an error stands in, or everything from there on."""
+        if _is_tab(error, kept):
+            return self._without_tabs(kept)
         start = min(_line_of(error, kept), len(kept) - 1)
         while start > 0 and not kept[start].strip():
             start -= 1
@@ -181,6 +182,18 @@ class _Source:
         self.unknown.append(key)
         self._report(start, f"is no YAML ({problem}): {key} is left out", fix)
         return [*kept[:start], *[""] * (end - start), *kept[end:]]
+
+    def _without_tabs(self, kept: list[str]) -> list[str]:
+        """Blank every line that is indented with a tab, in one go."""
+        tabs = {i for i, line in enumerate(kept) if "\t" in _margin(line)}
+        keys = [key for i in sorted(tabs) if (key := _dotted_key(kept, i)) is not None]
+        self.holes |= tabs
+        self.unknown += keys
+        shown = ", ".join(keys[:_NUM_SHOWN]) + (" …" if len(keys) > _NUM_SHOWN else "")
+        said = f"is no YAML (it is indented with a tab): {shown or 'it'}"
+        fix = "indent it with spaces instead of a tab"
+        self._report(min(tabs), f"{said} {'are' if len(keys) > 1 else 'is'} left out", fix)
+        return ["" if i in tabs else line for i, line in enumerate(kept)]
 
     def _report(self, line: int, problem: str, fix: str) -> None:
         where = f"{self.where}:{self.numbers[line]}"
@@ -206,8 +219,17 @@ def _dotted_key(lines: Sequence[str], at: int) -> str | None:
 
 
 def _indent(line: str) -> int:
-    expanded = line.expandtabs()
-    return len(expanded) - len(expanded.lstrip())
+    return len(_margin(line.expandtabs()))
+
+
+def _margin(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _is_tab(error: Exception, lines: Sequence[str]) -> bool:
+    """Tell whether a parser stopped at a line that is indented with a tab."""
+    mark = getattr(error, "problem_mark", None)
+    return mark is not None and mark.line < len(lines) and "\t" in _margin(lines[mark.line])
 
 
 def _problem(error: Exception) -> str:
@@ -230,9 +252,8 @@ def _line_of(error: Exception, lines: Sequence[str]) -> int:
     if not isinstance(error, yaml.MarkedYAMLError):
         return 0
     marks = [error.problem_mark]
-    said = f"{error.context} {error.problem}"
     opened = ("while scanning", "while parsing a flow")
-    if (error.context or "").startswith(opened) and "tab" not in said and "'\\t'" not in said:
+    if (error.context or "").startswith(opened):
         marks.append(error.context_mark)
     return min((mark.line for mark in marks if mark is not None), default=0)
 
@@ -281,7 +302,7 @@ class _Tree:
                 yield from self._leaves(child, (*path, key), key_line, lines)
         elif isinstance(node, yaml.SequenceNode) and _has_mapping(node):
             yield from self._elements(node, path, lines)
-        elif not self.source.holes.isdisjoint(range(node.start_mark.line, node.end_mark.line)):
+        elif not self.source.holes.isdisjoint(range(node.start_mark.line, _last_line(node))):
             self.spanning.append(dotted(path))
         else:
             text = lines[line - 1] if line <= len(lines) else ""
@@ -343,6 +364,15 @@ class _Tree:
         return ConfigError(
             where=self.source.where, problem=problem, fix="write the values out without anchors"
         )
+
+
+def _last_line(node: yaml.Node) -> int:
+    """Return the 0-based line a value ends in; that of a block one ends before what follows it."""
+    if isinstance(node, yaml.SequenceNode) and not node.flow_style and node.value:
+        return _last_line(node.value[-1])
+    if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
+        return int(node.start_mark.line)
+    return int(node.end_mark.line)
 
 
 def _has_mapping(node: yaml.Node) -> bool:

@@ -207,6 +207,29 @@ def test_a_broken_model_file_leaves_the_other_values_of_mindspeed_rl(
     assert "qwen25_7b.yaml:" in problem.where and "norm_epsilon" in problem.problem
 
 
+def test_a_file_indented_with_tabs_alone_is_one_error(tmp_path: Path) -> None:
+    text = GOOD.replace("  ", "\t") + "seed: 7\n"
+    config = read(tmp_path, text)
+    (problem,) = config.problems
+    assert problem.where.endswith(":2") and "spaces" in problem.fix
+    assert set(config.unknown) >= {"data.train_batch_size", "actor_rollout_ref.rollout.n"}
+    assert config.values["seed"].value == 7
+
+
+def test_values_beside_a_broken_line_stay_known(tmp_path: Path) -> None:
+    text = "betas:\n  - 0.9\n  - 0.95\nbroken: {a\nnote: |\n  two\n  lines\nalso: [1\nlr: 1\n"
+    config = read(tmp_path, text)
+    found = {key: value.value for key, value in config.values.items()}
+    assert found == {"betas": (0.9, 0.95), "note": "two\nlines\n", "lr": 1}
+    assert config.unknown == ("broken", "also")
+
+
+def test_a_quote_that_swallows_other_lines_is_unknown_itself(tmp_path: Path) -> None:
+    config = read(tmp_path, "a: 1\nb: 'open\nc: 'x'\nd: 2\n")
+    assert config.values["a"].value == 1 and config.values["d"].value == 2
+    assert not {"b", "c"} & set(config.values)
+
+
 def test_a_circle_is_named_once_with_its_keys(tmp_path: Path) -> None:
     text = "a: ${b}\nb: ${c}\nc: ${a}\nd: ${a}\ne: 1\nf: ${e}\ng: ${g}\n"
     config = read(tmp_path, text)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-transformers = pytest.importorskip("transformers", reason="TRL's configurations extend its own")
-trl = pytest.importorskip("trl", reason="TRL is not installed")
+pytest.importorskip("transformers", reason="TRL's configurations extend its own")
+pytest.importorskip("trl", reason="TRL is not installed")
+
+import transformers
+import trl
 
 from align.config.normalise import effective
 from align.core.config_value import ConfigValue, Provenance, ProvenanceKind, RawConfig
 from align.core.run import RunManifest
 from align.frameworks.config_table import version_tuple
 from align.frameworks.trl_defaults import NEWEST, TRAINERS, defaults_of
+from dumps.readers import trl_printed
+from dumps.readers.reader import no_progress
 
 VERSION = version_tuple(trl.__version__)
 pytestmark = pytest.mark.skipif(
@@ -77,3 +83,25 @@ def test_no_default_that_trl_sets_itself_is_missing(name: str) -> None:
         config = effective([raw], RunManifest(framework="trl"))
         made = [n for n, v in config.values.items() if v.raw.key == key]
         assert not made or key in config.ignored or key in ours, key
+
+
+def test_what_trl_prints_of_itself_is_read_back(tmp_path: Path) -> None:
+    stated = {"per_device_train_batch_size": 4, "generation_batch_size": 64, "beta": 0.04}
+    real = trl.GRPOConfig(
+        output_dir=str(tmp_path), report_to="none", bf16=False, use_cpu=True, **stated
+    )
+    path = tmp_path / "train.log"
+    path.write_text(f"start\n{real}\nend\n")
+    read = trl_printed.READER.read(path, no_progress)
+    assert read.truncated_at is None
+    known = {key: leaf.value for key, leaf in read.values.items()}
+    numbers = [
+        (key, value)
+        for key, value in vars(real).items()
+        if isinstance(value, bool | int | float) and not key.startswith("_")
+    ]
+    assert len(numbers) > 90
+    assert {key: known.get(key) for key, _ in numbers} == dict(numbers)
+    config = effective([read], RunManifest())
+    assert config.values["data.train_batch_size"].value == 64 / real.num_generations
+    assert config.values["trainer.world_size"].value == real.world_size
