@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from align.core.text import Text
+from tokenizer_check.content import Content
 from tokenizer_check.special_tokens import OF_GENERATION, OF_TOKENIZER, File, SpecialTokens, Token
 
 Ids = frozenset[int]
@@ -48,16 +49,17 @@ PADS = Text("padding", "填充")
 STRIPS = Text("end tokens cut off as padding", "被当作填充截去的结束符")
 
 
-def stated(tokens: SpecialTokens) -> Stated:
+def stated(tokens: SpecialTokens, content: Content) -> Stated:
     """Collect the ids of one run."""
     eos, pad = _of(tokens, "eos", OF_TOKENIZER), _of(tokens, "pad", OF_TOKENIZER)
     generation = _of(tokens, "eos", OF_GENERATION)
-    read = {file for file, _ in tokens.tokens}
+    pad_id = _id(pad, content)
+    is_read = any(file is File.TOKENIZER_CONFIG for file, _ in tokens.tokens)
     return Stated(
-        eos=_single(eos),
+        eos=_id(eos, content),
         generation=generation.ids if generation else None,
-        pad=_single(pad),
-        is_pad_known=File.TOKENIZER_CONFIG in read and (pad is None or bool(pad.ids)),
+        pad=pad_id,
+        is_pad_known=is_read and (pad is None or pad_id is not None),
     )
 
 
@@ -65,8 +67,18 @@ def _of(tokens: SpecialTokens, role: str, files: tuple[File, ...]) -> Token | No
     return next((tokens.tokens[f, role] for f in files if (f, role) in tokens.tokens), None)
 
 
-def _single(token: Token | None) -> int | None:
-    return next(iter(token.ids)) if token is not None and len(token.ids) == 1 else None
+def _id(token: Token | None, content: Content) -> int | None:
+    if token is None or token.text is None:
+        return None
+    return next(iter(token.ids), id_of(token.text, content))
+
+
+def id_of(text: str, content: Content) -> int | None:
+    """Return the id of a token's text; None where the files do not have it."""
+    for added in content.added.values():
+        if text in added.value:
+            return added.value[text].id
+    return None if content.vocabulary is None else content.vocabulary.value.get(text)
 
 
 def engine_stops(side: Stated) -> Ids | None:

@@ -63,25 +63,34 @@ _UNK_WHY = Text(
 )
 
 
-def findings(comparison: Comparison) -> tuple[Finding, ...]:
-    """Say what differs, each role once, and which files contradict each other."""
-    said = (_eos(comparison), _pad(comparison), _bos(comparison), _unk(comparison))
+def findings(comparison: Comparison, consequences: Sequence[Text] = ()) -> tuple[Finding, ...]:
+    """Say what differs, each role once, and which files contradict each other.
+
+    Args:
+        consequences: what the ends of responses come to, said where eos or pad differ.
+    """
+    said = (
+        _eos(comparison, consequences),
+        _pad(comparison, consequences),
+        _bos(comparison),
+        _unk(comparison),
+    )
     return (*(finding for finding in said if finding), *_contradictions(comparison))
 
 
-def _eos(comparison: Comparison) -> Finding | None:
+def _eos(comparison: Comparison, consequences: Sequence[Text]) -> Finding | None:
     pairs = comparison.differing("eos")
     if not pairs:
         return None
     decisive = comparison.decisive("eos")
     if not decisive:
         return _finding(pairs, pairs[0], Severity.INFO, _EOS_UNUSED)
-    notes = [_EOS_WHY, *_where_padding_is_eos(comparison)]
+    notes = [_EOS_WHY, *_where_padding_is_eos(comparison), *consequences]
     return _finding(
         pairs,
         decisive[0],
         Severity.ERROR,
-        Text(" ".join(n.en for n in notes), "".join(n.zh for n in notes)),
+        _together(notes),
         Mechanism(Rung.ROLLOUT, Strength.SEMANTIC),
     )
 
@@ -104,14 +113,19 @@ def _where_padding_is_eos(comparison: Comparison) -> Iterator[Text]:
             )
 
 
-def _pad(comparison: Comparison) -> Finding | None:
+def _together(notes: Sequence[Text]) -> Text:
+    return Text(" ".join(n.en for n in notes), "".join(n.zh for n in notes))
+
+
+def _pad(comparison: Comparison, consequences: Sequence[Text]) -> Finding | None:
     pairs = comparison.differing("pad")
     if not pairs:
         return None
     is_eos = comparison.reference.pad_is_eos, comparison.candidate.pad_is_eos
     if True in is_eos and False in is_eos:
         mechanism = Mechanism(Rung.TOKENS, Strength.SEMANTIC)
-        return _finding(pairs, pairs[0], Severity.WARNING, _PAD_WHY, mechanism)
+        why = _together([_PAD_WHY, *consequences])
+        return _finding(pairs, pairs[0], Severity.WARNING, why, mechanism)
     return _finding(pairs, pairs[0], Severity.INFO, _PAD_MASKED)
 
 

@@ -106,7 +106,8 @@ def _lost(inputs: TrainerInputs, ends: frozenset[int]) -> npt.NDArray[np.bool_] 
     is_end = np.isin(responses, list(ends))
     ended = ~attended[:, -1] & attended.any(axis=1) if responses.size else np.zeros(0, bool)
     kept: npt.NDArray[np.bool_] = (is_end & attended & (mask != 0)).any(axis=1)
-    return ~kept[ended]
+    lost: npt.NDArray[np.bool_] = ~kept[ended]
+    return lost
 
 
 def _rows(data: RunData) -> Iterator[tuple[list[int], list[int]]]:

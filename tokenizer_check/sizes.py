@@ -72,8 +72,8 @@ def sizes(data: RunData, content: Content, largest_seen: int) -> Sizes:
     return Sizes(
         num_tokens=len(tokens) or None,
         num_ids=max(tokens.values()) + 1 if tokens else None,
-        vocab_size=_agreed(data.configs, _VOCAB_SIZE, only="hf_config"),
-        padded=_agreed(data.configs, _PADDED),
+        vocab_size=_agreed(_vocab_sizes(data.configs)),
+        padded=_agreed(_padded_sizes(data.configs)),
         rows=rows[0] if rows else None,
         rows_source=rows[1] if rows else None,
         largest_seen=largest_seen if largest_seen >= 0 else None,
@@ -90,25 +90,23 @@ def _ids_by_token(content: Content) -> dict[str, int]:
     return tokens
 
 
-def _agreed(
-    configs: Iterable[RawConfig], keys: tuple[str, ...], only: str | None = None
-) -> int | None:
+def _agreed(stated: Iterable[ConfigValue]) -> int | None:
     """Return what all files state; None where they state none or contradict each other."""
-    found = {
-        value.value
-        for config in configs
-        if only is None or config.format == only
-        for value in _first(config, keys)
-        if isinstance(value.value, int) and not isinstance(value.value, bool)
-    }
+    found = {v.value for v in stated if isinstance(v.value, int) and not isinstance(v.value, bool)}
     return found.pop() if len(found) == 1 else None
 
 
-def _first(config: RawConfig, keys: tuple[str, ...]) -> Iterator[ConfigValue]:
-    for key, value in config.values.items():
-        if key in keys or key.rpartition(".")[2] in _PADDED and keys == _PADDED:
-            yield value
-            return
+def _vocab_sizes(configs: Iterable[RawConfig]) -> Iterator[ConfigValue]:
+    for config in configs:
+        stated = (config.values.get(key) for key in _VOCAB_SIZE)
+        first = next((value for value in stated if value is not None), None)
+        if config.format == "hf_config" and first is not None:
+            yield first
+
+
+def _padded_sizes(configs: Iterable[RawConfig]) -> Iterator[ConfigValue]:
+    for config in configs:
+        yield from (v for key, v in config.values.items() if key.rpartition(".")[2] in _PADDED)
 
 
 def _rows(data: RunData) -> Iterator[tuple[int, str]]:

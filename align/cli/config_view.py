@@ -45,7 +45,7 @@ _MORE = Text(
 def as_blocks(result: RungResult, lang: str, *, show_all: bool = False) -> str:
     """Return one block a finding, the worst first: both values, keys, places, what to do."""
     if result.status is RungStatus.MISSING:
-        return as_text(result, lang, show_all=show_all)
+        return rendered(Styled(as_text(result, lang, show_all=show_all)))
     parts: list[ConsoleRenderable] = [
         Styled(f"{result.status.value}: {result.summary.in_language(lang)}")
     ]

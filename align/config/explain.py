@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 from align.config.diff import scalar
-from align.config.keys import field_of, why_ignored
+from align.config.keys import field_of
 from align.config.rules import rules
 from align.config.schema import FIELDS, Field, field_named
 from align.config.spelling import known_keys, most_alike
@@ -20,7 +20,7 @@ from align.core.text import Text
 from align.frameworks.config_table import ConfigTables, config_tables
 from align.frameworks.registry import frameworks
 
-_NOT_A_REASON = ("*",)  # huggingface: every other key of config.json
+_NOT_A_REASON = "*"  # huggingface: every other key of config.json
 _NUM_SUGGESTIONS = 5
 
 
@@ -148,12 +148,13 @@ def _harmless(key: str) -> Iterator[Harmless]:
     for name, tables in _tables().items():
         if name == "stack" and not key.startswith("stack."):
             continue  # it spells the rest as verl does
-        named = {pattern: why for pattern, why in tables.ignored.items() if pattern != "*"}
+        named = {
+            pattern: why for pattern, why in tables.ignored.items() if pattern != _NOT_A_REASON
+        }
         for viewed in _viewed(tables, key):
-            if viewed in tables.keys or viewed in named or why_ignored(tables, viewed):
-                why = named.get(viewed) or _pattern_reason(named, viewed)
-                if why is not None and viewed not in tables.keys:
-                    yield Harmless(name, key, why)
+            why = named.get(viewed) or _pattern_reason(named, viewed)
+            if why is not None and viewed not in tables.keys:
+                yield Harmless(name, key, why)
 
 
 def _pattern_reason(ignored: Mapping[str, Text], key: str) -> Text | None:

@@ -10,7 +10,12 @@ from align.config.keys import matches
 from align.config.merge import strongest, undetermined
 from align.config.model_files import GENERATION_FORMATS, MODEL_FORMATS, model_files
 from align.config.resolve import Resolution
-from align.config.versions import mark_version_dependent, possible_versions, resolve_as
+from align.config.versions import (
+    contradiction,
+    mark_version_dependent,
+    possible_versions,
+    resolve_as,
+)
 from align.core.config_value import ConfigValue, EffectiveConfig, EffectiveValue, RawConfig
 from align.core.run import RunManifest
 from align.core.text import Text
@@ -40,6 +45,9 @@ def effective(raw_configs: Sequence[RawConfig], manifest: RunManifest) -> Effect
     if name == ENGINE:
         stated = sampling_defaults(raw_configs, stated) | stated
     version, others, assumption = _version(tables, stated, manifest)
+    if version is not None and assumption is None:
+        doubt = contradiction(tables, stated, version)
+        notes += [doubt] if doubt else []
     truncated = [c for c in training if c.truncated_at]
     notes += [_ends_at(c.source, c.truncated_at) for c in truncated if c.truncated_at]
     unknown, whole = undetermined(training), bool(stated) and not truncated

@@ -76,7 +76,9 @@ def unmatched_table(reference: EffectiveConfig, candidate: EffectiveConfig) -> T
         for value in config.unmatched:
             near = nearest(config.framework, value.key)
             where = f"{value.provenance.source}:{value.provenance.line or '?'}"
-            rows.append((value.key, _SIDES[side], scalar(value.value), near.key if near else None, where))
+            rows.append(
+                (value.key, _SIDES[side], scalar(value.value), near.key if near else None, where)
+            )
     return Table(
         "config.unmatched",
         Text("Keys in no table", "未知的键"),

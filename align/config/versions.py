@@ -33,6 +33,18 @@ def possible_versions(tables: ConfigTables, stated: Stated) -> tuple[tuple[str, 
     )
 
 
+def contradiction(tables: ConfigTables, stated: Stated, version: str) -> Text | None:
+    """Return a note where no key set of the version a run states has the keys the run sets."""
+    fits, name = tables.versions(stated), tables.version_name(version)
+    if not fits or name is None or name in fits:
+        return None
+    others = ", ".join(fits)
+    return Text(
+        f"its keys are those of version {others}, not of {version}, which the run states",
+        f"其键属于版本 {others}，而不是该次运行声明的 {version}",
+    )
+
+
 def resolve_as(
     tables: ConfigTables,
     stated: Stated,

@@ -13,6 +13,7 @@ from align.frameworks.mindspeed_rl_eras import BEFORE, era_of
 TORCHDATA, TORCH = "torchdata", "torch"
 MINDSPEED_RL, MINDSPEED_RL_OLD = "mindspeed_rl", "mindspeed_rl_old"
 TRL, ACCELERATE, MEGATRON, SEQUENTIAL = "trl", "accelerate", "megatron", "sequential"
+STACK = "stack"
 SAMPLERS = (
     *(TORCHDATA, TORCH, MINDSPEED_RL, MINDSPEED_RL_OLD),
     *(TRL, ACCELERATE, MEGATRON, SEQUENTIAL),
@@ -32,6 +33,7 @@ FIELDS = {
     "max_prompt_length": "data.max_prompt_length",
     "own_sampler": "data.sampler",
     "train_files": "data.train_files",
+    "num_rows": "data.dataset.num_rows",
 }
 _VERL_TORCHDATA = (0, 7)
 _MINDSPEED_RL_NEW = (2, 0)
@@ -45,6 +47,7 @@ class OrderSettings:
         sampler: one of `SAMPLERS`.
         seed: as the sampler's generator gets it: a seed of null is torch's constant.
         seed_is_null: the configuration sets no seed, which a selection of rows draws at random.
+        num_rows: of a data set that the configuration itself makes.
         sources: the effective values the fields come from, by field name here.
     """
 
@@ -61,15 +64,21 @@ class OrderSettings:
     max_prompt_length: int | None = None
     own_sampler: str | None = None
     train_files: tuple[str, ...] = ()
+    num_rows: int | None = None
     sources: Mapping[str, EffectiveValue] = field(default_factory=dict, compare=False, hash=False)
     assumptions: tuple[Text, ...] = field(default=(), compare=False)
+
+    @property
+    def chooses_rows(self) -> bool:
+        """Whether rows of the data set are left out before, or by, the sampler on purpose."""
+        return self.own_sampler is not None or (self.max_samples or 0) > 0
 
 
 def order_settings(config: EffectiveConfig) -> OrderSettings:
     """Take from an effective configuration what the row order depends on."""
     found = {name: config.values[key] for name, key in FIELDS.items() if key in config.values}
-    if "own_sampler" in found and _is_the_versions_own(found["own_sampler"]):
-        del found["own_sampler"]
+    if config.framework == STACK or _is_the_versions_own(found.get("own_sampler")):
+        found.pop("own_sampler", None)
     values = {name: value.value for name, value in found.items()}
     sampler, assumption = _sampler(config)
     batch_size = _whole(values.get("gen_batch_size")) or _whole(values.get("batch_size"))
@@ -87,13 +96,14 @@ def order_settings(config: EffectiveConfig) -> OrderSettings:
         max_prompt_length=_whole(values.get("max_prompt_length")),
         own_sampler=_text(values.get("own_sampler")),
         train_files=_files(values.get("train_files")),
+        num_rows=_whole(values.get("num_rows")),
         sources=found,
         assumptions=tuple(filter(None, [assumption])),
     )
 
 
-def _is_the_versions_own(sampler: EffectiveValue) -> bool:
-    return sampler.raw.provenance.kind is ProvenanceKind.FIXED
+def _is_the_versions_own(sampler: EffectiveValue | None) -> bool:
+    return sampler is not None and sampler.raw.provenance.kind is ProvenanceKind.FIXED
 
 
 def _sampler(config: EffectiveConfig) -> tuple[str | None, Text | None]:
@@ -114,6 +124,9 @@ def _sampler(config: EffectiveConfig) -> tuple[str | None, Text | None]:
         )
         note = _guessed(config) if era or version else unknown
         return MINDSPEED_RL_OLD if old else MINDSPEED_RL, note
+    if config.framework == STACK:  # whose key names the framework whose order it takes
+        named = config.values.get(FIELDS["own_sampler"])
+        return (_text(named.value) if named else None), None
     return {"trl": TRL, "huggingface": ACCELERATE}.get(config.framework or ""), None
 
 

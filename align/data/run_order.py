@@ -68,8 +68,9 @@ class RunOrder:
             if counted and counted.num_rows not in (None, len(data_set)):
                 kept = None  # the log counts other data
             return Rows(len(data_set), kept, _lengths(data_set))
-        if self._given.num_rows is not None:
-            return Rows(self._given.num_rows, kept)
+        stated = self._given.num_rows or self.settings.num_rows
+        if stated is not None:
+            return Rows(stated, kept)
         return Rows(counted.num_rows, kept) if counted and counted.num_rows else None
 
     @cached_property

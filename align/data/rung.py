@@ -19,6 +19,8 @@ from align.core.text import Text
 from align.data import findings
 from align.data.constant_edit import find_constant_edit
 from align.data.dynamic_order import dynamic_sampling, is_asynchronous
+from align.data.lost_findings import lost_findings
+from align.data.lost_rows import find_lost_rows
 from align.data.order_cause import Effective, cause_of_lengths, cause_of_prompts, run_orders
 from align.data.order_diff import OrderCause
 from align.data.predicted import or_predicted, with_data_sets
@@ -77,6 +79,12 @@ class _Explain:
     def lengths(self, step: int) -> OrderCause | None:
         return cause_of_lengths(self.runs, self.effective, step)
 
+    @property
+    def rows_are_chosen(self) -> bool:
+        """Whether which rows a step has depends on more than a shuffle of the data set."""
+        orders = run_orders(self.runs, self.effective) or ()
+        return _why_dynamic(*self.runs) is not None or any(o.settings.chooses_rows for o in orders)
+
 
 def _by_prompts(pair: RolloutPair, order: PromptOrder, explain: _Explain) -> RungResult:
     first = order.first_divergent
@@ -103,16 +111,27 @@ def _by_prompts(pair: RolloutPair, order: PromptOrder, explain: _Explain) -> Run
             findings=truths,
             tables=tables,
         )
-    cause = _template(pair, order) or findings.with_cause(
-        _order(pair, order), explain.prompts(pair, first)
-    )
+    template = _template(pair, order)
+    causes = (template,) if template else _other_rows(pair, order, first, explain)
+    title = causes[0].title
     return RungResult(
         name=Rung.DATA,
         status=RungStatus.DIVERGED,
-        summary=Text(f"{_sentence(cause.title.en)}{how.en}", f"{cause.title.zh}。{how.zh}"),
-        findings=(cause, *truths),
+        summary=Text(f"{_sentence(title.en)}{how.en}", f"{title.zh}。{how.zh}"),
+        findings=(*causes, *truths),
         tables=tables,
     )
+
+
+def _other_rows(
+    pair: RolloutPair, order: PromptOrder, first: StepPrompts, explain: _Explain
+) -> tuple[Finding, ...]:
+    """Say that rows are lost, or that the same ones come in another order."""
+    finding, cause = _order(pair, order), explain.prompts(pair, first)
+    lost = () if explain.rows_are_chosen else find_lost_rows(pair)
+    if lost and (cause is None or cause.is_hint):
+        return lost_findings(lost, (pair.reference.index, pair.candidate.index), finding)
+    return (findings.with_cause(finding, cause),)
 
 
 def _order(pair: RolloutPair, order: PromptOrder) -> Finding:

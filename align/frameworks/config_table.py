@@ -16,6 +16,7 @@ A framework module may have, for its configuration:
 - ``CONFIG_RELEASES``: the versions whose defaults are known, oldest first.
 - ``CONFIG_VARIANTS``: name -> settings on which other defaults depend, such as the trainer.
 - ``default_history(key, engine, old, new)``: the defaults a key had between two versions.
+- ``version_name(version)``: a stated version as ``config_versions`` names it, None where unknown.
 - ``config_versions(values)``: every version that can have these keys, the one to assume first.
 - ``user_key(key)``: where a user writes a key that ``config_view`` made.
 - ``READS_MODEL_CONFIG``: whether the trainer takes the architecture from config.json.
@@ -121,6 +122,7 @@ class ConfigTables:
     fixed: Callable[[Values, Known, str | None], Iterable[Fixed]] = lambda *_: ()
     version: Callable[[Values], str | None] = lambda values: None
     versions: Callable[[Values], tuple[str, ...]] = lambda values: ()
+    version_name: Callable[[str], str | None] = lambda version: version
     default_history: Callable[[str, ConfigLeaf, str, str], tuple[DefaultSpan, ...]] = lambda *_: ()
     releases: tuple[str, ...] = ()
     variants: Mapping[str, Mapping[str, ConfigLeaf]] = field(default_factory=dict)
@@ -144,6 +146,7 @@ def config_tables(framework: str | None) -> ConfigTables | None:
         "version": "config_version",
         "default_history": "default_history",
         "versions": "config_versions",
+        "version_name": "version_name",
         "releases": "CONFIG_RELEASES",
         "variants": "CONFIG_VARIANTS",
         "user_key": "user_key",

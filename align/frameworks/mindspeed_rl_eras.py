@@ -61,8 +61,6 @@ def fitting_eras(values: Mapping[str, ConfigValue]) -> tuple[str, ...]:
     }
     fewest = min(missing.values())
     fits = [era for era in ERAS if missing[era] == fewest]
-    if len(fits) > 1 and BEFORE in fits:
-        fits.remove(BEFORE)  # six weeks of 2025; it is assumed only where a key tells
     assumed = ASSUMED_VERSION if ASSUMED_VERSION in fits else fits[-1]
     return assumed, *(era for era in fits if era != assumed)
 

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from align.core.finding import Finding, Severity
+from align.core.finding import Finding, Severity, Side
 from align.core.recording import missing_artifact
 from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.rollout import findings
+from align.rollout.asked import mismatches
+from align.rollout.asked_findings import asked_findings
 from align.rollout.permutation import FAMILY
 from align.rollout.shift import (
     LENGTH,
@@ -55,15 +57,17 @@ def compare(reference: RunData, candidate: RunData) -> RungResult:
     pair = pair_rollouts(reference.rollouts, candidate.rollouts)
     if not pair.common_steps:
         return _no_common_step()
-    return _compare(pair)
+    runs = ((Side.REFERENCE, reference), (Side.CANDIDATE, candidate))
+    asked = asked_findings([mismatches(side, data) for side, data in runs])
+    return _compare(pair, asked)
 
 
-def _compare(pair: RolloutPair) -> RungResult:
+def _compare(pair: RolloutPair, asked: Sequence[Finding]) -> RungResult:
     steps = step_stats(pair)
     responses = common_responses(pair)
     initial = len(responses.steps) and responses.steps[0] in _INITIAL_STEPS
     tested = judge_first_step(responses) if initial else ()
-    found = (*_structure(pair), *_shifts(pair, responses, tested))
+    found = (*asked, *_structure(pair), *_shifts(pair, responses, tested))
     diverged = any(finding.severity is Severity.ERROR for finding in found)
     return RungResult(
         name=Rung.ROLLOUT,

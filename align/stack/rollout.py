@@ -31,11 +31,12 @@ class Response:
 
     Args:
         row_index: `Row.index` of the row asked about.
-        prompt_ids: as the model saw them.
+        prompt_ids: as the trainer gets them.
         response_ids: up to the stop token, which is included.
         text: the response decoded without special tokens, as verl dumps it.
         log_probs: of response_ids, in nats, as ``rollout.logprobs_mode`` has it.
         finish_reason: "stop" at a stop token, "length" at data.max_response_length.
+        prompt_token_ids: what the engine says it was asked, as vLLM's RequestOutput has it.
     """
 
     row_index: int
@@ -44,6 +45,7 @@ class Response:
     text: str
     log_probs: tuple[float, ...]
     finish_reason: str
+    prompt_token_ids: tuple[int, ...] = ()
 
 
 def generate(
@@ -199,4 +201,5 @@ def _response(
         text=str(tokenizer.decode(list(ids), skip_special_tokens=True)),
         log_probs=tuple(log_probs[: len(ids)]),
         finish_reason=LENGTH if end is None else STOP,
+        prompt_token_ids=prompt_ids,
     )

@@ -47,7 +47,7 @@ def generate_with_vllm(
         [{"prompt_token_ids": list(ids)} for ids in asked], settings, use_tqdm=False
     )
     return [
-        _response(prompt, ids, output.outputs[0], tokenizer)
+        _response(prompt, ids, output, tokenizer)
         for prompt, ids, output in zip(prompts, asked, outputs, strict=True)
     ]
 
@@ -92,9 +92,10 @@ def _sampling(vllm: Any, config: StackConfig, stops: list[int], seed: int) -> An
 def _response(
     prompt: RenderedPrompt,
     prompt_ids: tuple[int, ...],
-    completion: Any,
+    output: Any,
     tokenizer: PreTrainedTokenizerFast,
 ) -> Response:
+    completion = output.outputs[0]
     ids = tuple(completion.token_ids)
     picked = zip(ids, completion.logprobs, strict=True)
     return Response(
@@ -104,4 +105,5 @@ def _response(
         text=str(tokenizer.decode(list(ids), skip_special_tokens=True)),
         log_probs=tuple(candidates[token].logprob for token, candidates in picked),
         finish_reason=STOP if completion.finish_reason == "stop" else LENGTH,
+        prompt_token_ids=tuple(output.prompt_token_ids),
     )

@@ -37,7 +37,8 @@ def rollout_rows(
     """Yield a response a row: verl's fields, then what verl does not record.
 
     ``input`` and ``output`` are decoded with special tokens left out, as verl does it;
-    ``prompt_ids`` and ``response_ids`` have them. ``uid`` names the responses to one prompt. A rule
+    ``prompt_ids`` and ``response_ids`` have them, and so has ``prompt_token_ids``, with which the
+    engine says it was asked. ``uid`` names the responses to one prompt. A rule
     that does not apply is null.
     """
     groups = group_names([row.index for row in collected.rows], num_samples)
@@ -56,6 +57,7 @@ def rollout_rows(
             "finish_reason": response.finish_reason,
             **{f"score/{rule}": value for rule, value in sorted(score.by_rule.items())},
             "prompt_ids": list(response.prompt_ids),
+            "prompt_token_ids": list(response.prompt_token_ids),
             "response_ids": list(response.response_ids),
             "response_mask": [1] * len(response.response_ids),
             "rollout_log_probs": [float(value) for value in response.log_probs],

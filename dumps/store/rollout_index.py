@@ -85,7 +85,14 @@ class RolloutIndex:
         fields = read[source].get(line, {})
         prompt = fields.get("input", fields.get("prompt"))
         response = fields.get("output", fields.get("response"))
-        return RowText(self.sources[source], line, str(prompt or ""), str(response or ""))
+        ids = fields.get("prompt_ids")
+        return RowText(
+            self.sources[source],
+            line,
+            str(prompt or ""),
+            str(response or ""),
+            len(ids) if isinstance(ids, list) else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,7 @@ class RowText:
     line: int
     prompt: str
     response: str
+    num_prompt_tokens: int | None = None  # where the dump holds the prompt's token ids
 
 
 def build_index(batches: Iterable[RolloutBatch]) -> RolloutIndex:

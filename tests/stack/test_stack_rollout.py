@@ -202,7 +202,10 @@ def test_what_vllm_returns_becomes_responses(monkeypatch) -> None:
                 logprobs=[{settings[0].stop_token_ids[0]: token[0]}],
                 finish_reason="stop",
             )
-            return [types.SimpleNamespace(outputs=[done]) for _ in prompts]
+            return [
+                types.SimpleNamespace(outputs=[done], prompt_token_ids=p["prompt_token_ids"])
+                for p in prompts
+            ]
 
         def apply_model(self, change):
             inside = types.SimpleNamespace(load_weights=lambda weights: seen.loaded.extend(weights))
@@ -216,5 +219,6 @@ def test_what_vllm_returns_becomes_responses(monkeypatch) -> None:
     for _ in range(2):
         (response,) = generate(model, tokenizer, prompts[:1], config, step=1)
     assert response.log_probs == (-0.25,) and response.finish_reason == "stop"
+    assert response.prompt_token_ids == response.prompt_ids
     assert seen.settings["max_model_len"] == config.data.max_prompt_length + 12
     assert [name for name, _ in seen.loaded] == list(model.state_dict())  # at the second call

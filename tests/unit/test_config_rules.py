@@ -140,7 +140,7 @@ ENTRIES = (
     Entry(
         "seed 000: tokenizer eos, and the collapse after 500 steps",
         Example("model.eos_token_id", ((151643,), (151645,)), frameworks=CROSS),
-        ERROR,
+        WARNING,  # the tokenizer rung, which reads every source of it, calls it an error
         ("after 500 steps", "response length fell to 0", "padding"),
         Example("model.eos_token_id", ((151645,), (151645,)), frameworks=CROSS),
         fix="same tokenizer folder",
@@ -498,7 +498,7 @@ def test_the_wrong_tokenizer_folder_is_found_from_config_json_on_both_sides() ->
     finding = next(
         f for f in compare_configs(reference, candidate).findings if "eos_token_id" in f.id
     )
-    assert finding.severity is ERROR and "after 500 steps" in finding.why.en
+    assert finding.severity is WARNING and "after 500 steps" in finding.why.en
     assert finding.mechanism is not None and finding.mechanism.acts_on is Rung.ROLLOUT
     twin = _config("mindspeed_rl", _SANE, eos_token_id=151643)
     assert not any("eos" in f.id for f in compare_configs(reference, twin).findings)

@@ -7,6 +7,7 @@ The pair is MindSpeed-RL's own 7B recipe, and the verl run that does the same.
 from __future__ import annotations
 
 import json
+import pprint
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -202,6 +203,13 @@ PLANTED = (
     missing("model.norm_topk_prob", "model.norm_topk_prob", (True, False), moe=True),
     missing("model.moe_aux_loss_coeff", "model.moe_aux_loss_coef", (0.0, 0.001), moe=True),
     Planted("epsilon that the model file forgets", "model.rms_norm_eps", (1e-6, 1e-5), moe=True),
+    Planted(
+        "attention_softmax_in_fp32 left out",
+        "model.softmax_in_fp32",
+        (True, False),
+        npu=("~model.attention_softmax_in_fp32", f"~{TRAINING}.attention_softmax_in_fp32"),
+    ),
+    missing(f"{TRAINING}.use_flash_attn", "model.flash_attention", (True, False)),
     # what the code does and no key sets
     both(OFF_POLICY, Planted(CODE + "dual clip", "loss.dual_clip", (3.0, "none"))),
     Planted(
@@ -586,6 +594,23 @@ def test_what_no_key_sets_names_the_code_and_does_not_ask_to_set_it(
     assert finding.evidence[1].source == "code of MindSpeed-RL master"
     assert "No key" in finding.fix.en and "Write" not in finding.fix.en
     assert finding.severity is Severity.ERROR
+
+
+def test_the_configuration_that_verl_prints_gives_the_same_findings(
+    verl_base: dict[str, Any], corpus: Path, tmp_path: Path
+) -> None:
+    planted = Planted("", "", (None, None), npu=("~model.norm_epsilon", f"~{SAMPLING}.temperature"))
+    composed = compared(planted, verl_base, corpus, tmp_path)
+    text = pprint.pformat(overridden(verl_base, AS_MINDSPEED_RL))
+    lines = [f"\x1b[36m(TaskRunner pid=7)\x1b[0m {line}" for line in text.splitlines()]
+    (tmp_path / "gpu" / "config.yaml").unlink()
+    (tmp_path / "gpu" / "train.log").write_text("\n".join(lines), encoding="utf-8")
+    printed = compare_raw(
+        (read(tmp_path / "gpu"), RunManifest(framework_version="0.9.1")),
+        (read(tmp_path / "npu"), RunManifest(framework_version="2.3.0")),
+    )
+    assert ids(printed.findings) == ids(composed.findings)
+    assert len(printed.findings) > 20
 
 
 def test_a_key_that_is_never_read_is_no_difference(

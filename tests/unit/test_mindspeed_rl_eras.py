@@ -152,6 +152,15 @@ def test_a_stated_version_is_not_guessed() -> None:
     assert not any(note.en.startswith("version ") for note in config.notes)
 
 
+def test_keys_that_the_stated_version_does_not_have_are_noted() -> None:
+    stated: dict[str, ConfigLeaf] = {"rl_config.clip_higher_enable": True}
+    doubt = "its keys are those of version 2.3.0, 2.2.0, master, not of 2.1.0, which the run states"
+    assert doubt in [note.en for note in resolve(stated, "2.1.0").notes]
+    for version in ("2.2.0", "v2.3.0", "master", "9.9"):
+        assert not any("its keys are" in note.en for note in resolve(stated, version).notes)
+    assert not any("its keys are" in note.en for note in resolve(version="2025-04").notes)
+
+
 def test_only_a_value_that_another_fitting_version_would_change_carries_the_assumption() -> None:
     config = resolve({"rl_config.guarantee_order": True})
     assert config.framework_version == "2.3.0"

@@ -111,6 +111,36 @@ def test_real_engines_are_read_and_every_key_is_known(corpus: Path, reference_ru
         assert effective([raw], RunManifest()).unmatched == ()
 
 
+# Keys of the engine's line in logs of these versions.
+OLD_AND_NEW = {
+    "v0.6.1": "model='m', speculative_config=None, tokenizer='m', skip_tokenizer_init=False, "
+    "tokenizer_mode=auto, revision=None, override_neuron_config=None, rope_scaling=None, "
+    "rope_theta=None, tokenizer_revision=None, trust_remote_code=False, dtype=torch.bfloat16, "
+    "max_seq_len=32768, download_dir=None, load_format=LoadFormat.AUTO, tensor_parallel_size=1, "
+    "pipeline_parallel_size=1, disable_custom_all_reduce=False, quantization=None, "
+    "enforce_eager=False, kv_cache_dtype=auto, quantization_param_path=None, device_config=cuda, "
+    "decoding_config=DecodingConfig(guided_decoding_backend='outlines'), seed=0, "
+    "served_model_name=m, use_v2_block_manager=False, num_scheduler_steps=1, "
+    "multi_step_stream_outputs=False, enable_prefix_caching=False, use_async_output_proc=True, "
+    "use_cached_outputs=False, mm_processor_kwargs=None",
+    "v0.8.5": "model='m', seed=None, num_scheduler_steps=1, multi_step_stream_outputs=True, "
+    "enable_prefix_caching=None, chunked_prefill_enabled=False, use_async_output_proc=True, "
+    "disable_mm_preprocessor_cache=False, mm_processor_kwargs=None, pooler_config=None, "
+    'compilation_config={"splitting_ops":[],"compile_sizes":[],"max_capture_size":256}',
+    "v0.18.0": "model='m', decode_context_parallel_size=1, dcp_comm_backend=ag_rs, "
+    "enable_return_routed_experts=False, kv_cache_dtype=auto,  device_config=cuda, "
+    "structured_outputs_config=StructuredOutputsConfig(backend='auto', reasoning_parser='')",
+}
+
+
+@pytest.mark.parametrize("version", OLD_AND_NEW)
+def test_every_key_that_old_and_new_engines_print_is_known(tmp_path: Path, version: str) -> None:
+    line = f"Initializing a V0 LLM engine ({version}) with config: {OLD_AND_NEW[version]}\n"
+    raw = read_log(tmp_path, line)
+    config = effective([raw], RunManifest())
+    assert raw.values["model"].value == "m" and config.unmatched == ()
+
+
 def test_an_engine_that_overrules_its_trainer_is_found_in_a_real_run(corpus: Path) -> None:
     data = RunData(discover([corpus / "verl_logs" / "grpo_npu_sync_repeat_a.txt"]))
     assert data.framework == "verl"

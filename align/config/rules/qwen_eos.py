@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from align.config.case import Case, Example, Ruling
 from align.core.config_value import ConfigLeaf
-from align.core.finding import Severity
 from align.core.text import Text
 
 FIELDS = ("model.eos_token_id",)
@@ -32,7 +31,6 @@ def rule(case: Case) -> Ruling | None:
             "后者以 151645（<|im_end|>）结束。用错目录时 eos 会被当作填充去掉，模型学不到何时结束；"
             "实践中训练 500 步后崩溃：回复长度降至 0 附近，reward 随之下降。",
         ),
-        Severity.ERROR,
         fix=Text(
             "Use the same tokenizer folder, config.json and generation_config.json on both sides: "
             "a folder named after an experiment does not say which model it holds.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def fields(name: str, module: ModuleType = trl) -> dict[str, object]:
     return found
 
 
-def plain(value: object) -> object:
+def plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
