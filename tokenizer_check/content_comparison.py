@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from align.core.finding import Finding
+from align.core.figure import Table
+from align.core.finding import Finding, Severity
 from align.core.text import Text
 from dumps.store.run_data import RunData
-from tokenizer_check import bos_findings, content_findings, template_findings
-from tokenizer_check.chat_template import diff_templates
-from tokenizer_check.content import Content, read_content
+from tokenizer_check import bos_findings, content_findings
+from tokenizer_check.content import Content
 from tokenizer_check.content_diff import diff_added, diff_merges, diff_vocabularies
+from tokenizer_check.encoding_comparison import compare_texts
+from tokenizer_check.loaded import LoadedPair
 from tokenizer_check.recorded_prompts import beginning
 from tokenizer_check.special_tokens import ROLES, SpecialTokens
+from tokenizer_check.template_comparison import PromptSource, compare_templates, slot_table
 
 
 @dataclass(frozen=True, slots=True)
 class ContentComparison:
-    """Findings about content, and the kinds of content that both sides have."""
+    """Findings and tables about content, and the kinds of content that both sides have."""
 
     findings: tuple[Finding, ...]
+    tables: tuple[Table, ...]
     compared: tuple[Text, ...]
     not_compared: tuple[Text, ...]
 
@@ -28,42 +32,49 @@ class ContentComparison:
 def compare_content(
     reference: RunData,
     candidate: RunData,
+    contents: tuple[Content, Content],
     tokens: tuple[SpecialTokens, SpecialTokens],
+    sources: tuple[PromptSource | None, PromptSource | None],
 ) -> ContentComparison:
-    """Read and compare what both sides have; what one side lacks is not compared."""
-    ours, theirs = read_content(reference), read_content(candidate)
-    has = {
-        Text("chat template", "chat template"): ours.template and theirs.template,
-        Text("merges", "merges"): ours.merges and theirs.merges,
-        Text("vocabulary", "词表"): ours.vocabulary and theirs.vocabulary,
-        Text("added tokens", "附加 token"): ours.added and theirs.added,
-    }
+    """Compare what both sides have; what one side lacks is not compared."""
+    ours, theirs = contents
+    loaded = LoadedPair(contents)
+    texts = _token_texts(tokens)
+    templates = compare_templates(sources, texts, loaded.each)
     found = (
-        *_template(ours, theirs, tokens),
+        *templates.findings,
         *_begin_token(reference, candidate, ours, theirs, tokens),
         *_vocabulary(ours, theirs),
         *_merges(ours, theirs),
         *_added(ours, theirs),
         *_padding_side(ours, theirs),
-        *content_findings.contradictions(ours.contradicting, theirs.contradicting),
+        *_ends_with(ours, theirs),
     )
+    is_explained = any(
+        finding.severity is Severity.ERROR and finding.id in _DECIDE_IDS for finding in found
+    )
+    encoded = compare_texts((reference, candidate), contents, loaded, is_explained=is_explained)
+    has = {
+        Text("chat template", "chat template"): templates.is_compared,
+        Text("merges", "merges"): ours.merges and theirs.merges,
+        Text("vocabulary", "词表"): ours.vocabulary and theirs.vocabulary,
+        Text("added tokens", "附加 token"): ours.added and theirs.added,
+        **encoded.compared,
+    }
+    chosen = all(source is not None and source.slots is not None for source in sources)
     return ContentComparison(
-        found,
+        (
+            *found,
+            *encoded.findings,
+            *content_findings.contradictions(ours.contradicting, theirs.contradicting),
+        ),
+        (*templates.tables, *slot_table(contents, texts, chosen), *encoded.tables),
         tuple(name for name, both in has.items() if both),
         tuple(name for name, both in has.items() if not both),
     )
 
 
-def _template(
-    ours: Content, theirs: Content, tokens: tuple[SpecialTokens, SpecialTokens]
-) -> Iterator[Finding]:
-    if ours.template is None or theirs.template is None:
-        return
-    if ours.template.value == theirs.template.value:
-        return
-    texts = _token_texts(tokens)
-    diff = diff_templates(ours.template.value, theirs.template.value, texts)
-    yield template_findings.chat_template(diff, ours.template, theirs.template)
+_DECIDE_IDS = frozenset({"tokenizer.vocabulary", "tokenizer.merges", "tokenizer.added_tokens"})
 
 
 def _token_texts(tokens: tuple[SpecialTokens, SpecialTokens]) -> dict[str, str]:
@@ -146,3 +157,9 @@ def _padding_side(ours: Content, theirs: Content) -> Iterator[Finding]:
     a, b = ours.padding_side, theirs.padding_side
     if a is not None and b is not None and a.value != b.value:
         yield content_findings.padding_side(a, b)
+
+
+def _ends_with(ours: Content, theirs: Content) -> Iterator[Finding]:
+    a, b = ours.ends_with, theirs.ends_with
+    if a is not None and b is not None and a.value != b.value:
+        yield content_findings.ends_with(a, b)

@@ -194,6 +194,39 @@ def padding_side(reference: Found[str], candidate: Found[str]) -> Finding:
     )
 
 
+def ends_with(reference: Found[tuple[str, ...]], candidate: Found[tuple[str, ...]]) -> Finding:
+    """Say what the post-processor puts after a text."""
+    ours, theirs = (" ".join(found.value) or None for found in (reference, candidate))
+    return Finding(
+        id="tokenizer.post_processor",
+        rung=Rung.TOKENIZER,
+        severity=Severity.WARNING,
+        title=Text(
+            f"the post-processor puts {ours or 'nothing'} after a text in the reference, "
+            f"{theirs or 'nothing'} in the candidate",
+            f"post-processor 在文本后加入的 token：参考为 {ours or '无'}，被测为 {theirs or '无'}",
+        ),
+        reference=ours,
+        candidate=theirs,
+        evidence=tuple(
+            Evidence(str(found.path), side, found.line, found.key, values=found.value)
+            for side, found in ((Side.REFERENCE, reference), (Side.CANDIDATE, candidate))
+        ),
+        why=Text(
+            "An end token after every encoded text closes the prompt before the model answers, and "
+            "counts as a token of labels. A trainer that encodes with add_special_tokens=False is "
+            "not affected.",
+            "若每段编码文本后都加结束符，prompt 会在模型回答前就被结束，标签也会多一个 token。"
+            "以 add_special_tokens=False 编码的训练器不受影响。",
+        ),
+        fix=Text(
+            "Encode with add_special_tokens=False on both sides, and use one tokenizer.json.",
+            "两侧都用 add_special_tokens=False 编码，并使用同一个 tokenizer.json。",
+        ),
+        mechanism=_ACTS,
+    )
+
+
 def contradictions(
     reference: Mapping[str, tuple[Path, ...]], candidate: Mapping[str, tuple[Path, ...]]
 ) -> Iterator[Finding]:

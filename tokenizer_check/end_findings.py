@@ -42,7 +42,8 @@ def would_strip(side: Ending, cut: Ids, sides: tuple[Ending, Ending]) -> Text:
         f"and not its tokenizer's eos ({side.stated.eos}): the eos would be stripped as padding"
         f"{counts.en}.",
         f"在 MindSpeed-RL 中，{side.name.zh}的推理引擎也会在 {listed} 停止，"
-        f"它是填充符而不是 tokenizer 的 eos（{side.stated.eos}）：eos 会被当作填充截去{counts.zh}。",
+        f"它是填充符而不是 tokenizer 的 eos（{side.stated.eos}）："
+        f"eos 会被当作填充截去{counts.zh}。",
     )
 
 
@@ -97,8 +98,8 @@ def stop_set(reference: Ending, candidate: Ending) -> Finding:
             "vLLM stops at the tokenizer's eos and at every eos of generation_config.json, or of "
             "config.json without one. A response that ends with an id of one side alone runs on to "
             "the length limit on the other.",
-            "vLLM 在 tokenizer 的 eos 以及 generation_config.json（缺少时为 config.json）列出的所有 "
-            "eos 处停止。以仅一侧认可的 id 结尾的回复，在另一侧会生成到长度上限。",
+            "vLLM 在 tokenizer 的 eos 以及 generation_config.json（缺少时为 config.json）"
+            "列出的所有 eos 处停止。以仅一侧认可的 id 结尾的回复，在另一侧会生成到长度上限。",
         ),
         fix=_FIX,
         mechanism=_ROLLOUT,

@@ -71,7 +71,7 @@ def findings(comparison: Comparison, consequences: Sequence[Text] = ()) -> tuple
     """
     said = (
         _eos(comparison, consequences),
-        _pad(comparison, consequences),
+        _pad(comparison, () if comparison.decisive("eos") else consequences),
         _bos(comparison),
         _unk(comparison),
     )

@@ -1,38 +1,71 @@
 """Tokenizer rung: do both runs turn the same conversation into the same ids?
 
-Compared are the special tokens that the model's and the tokenizer's files state, and the parsed
-content of chat template, merges, vocabulary and added tokens; not normaliser and pre-tokenizer.
+Compared are the special tokens that the model's and the tokenizer's files state, where responses
+would end in either framework, the sizes, and the parsed content: chat template as it renders,
+vocabulary, merges, added tokens, normaliser, pre-tokenizer, and texts as they are encoded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from align.core.figure import Cell, Column, Table
-from align.core.finding import Finding, Severity
+from align.core.finding import Finding, Severity, Side
 from align.core.recording import missing_artifact
 from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
 from dumps.store.run_data import RunData
 from tokenizer_check.comparison import Comparison, Pair, compare_tokens
+from tokenizer_check.content import read_content
 from tokenizer_check.content_comparison import ContentComparison, compare_content
+from tokenizer_check.end_comparison import EndComparison, ending
+from tokenizer_check.file_table import file_table, unread_files
 from tokenizer_check.findings import findings
+from tokenizer_check.size_comparison import compare_sizes, size_table
+from tokenizer_check.sizes import sizes
 from tokenizer_check.special_tokens import Token, special_tokens
+from tokenizer_check.template_comparison import prompt_source
 
 
 def compare(reference: RunData, candidate: RunData) -> RungResult:
     """Compare what both runs' model and tokenizer files state."""
-    sides = special_tokens(reference), special_tokens(candidate)
-    comparison = compare_tokens(*sides)
-    content = compare_content(reference, candidate, sides)
-    found = (*findings(comparison), *content.findings)
+    tokens = special_tokens(reference), special_tokens(candidate)
+    contents = read_content(reference), read_content(candidate)
+    sources = (
+        prompt_source(reference, contents[0]),
+        prompt_source(candidate, contents[1]),
+    )
+    comparison = compare_tokens(*tokens)
+    ends = EndComparison(
+        ending(Side.REFERENCE, reference, contents[0], tokens[0], sources[0]),
+        ending(Side.CANDIDATE, candidate, contents[1], tokens[1], sources[1]),
+    )
+    size = sizes(reference, contents[0]), sizes(candidate, contents[1])
+    content = compare_content(reference, candidate, contents, tokens, sources)
+    found = (
+        *findings(comparison, ends.consequences),
+        *(() if comparison.decisive("eos") else ends.findings()),
+        *compare_sizes(*size),
+        *content.findings,
+        *unread_files(reference, candidate),
+    )
     weighty = any(finding.severity is not Severity.INFO for finding in found)
+    tables = (
+        file_table(reference, candidate),
+        _table(comparison, ends),
+        ends.table(),
+        size_table(*size),
+        *content.tables,
+    )
+    shown = tuple(table for table in tables if table is not None and table.rows)
     if not (comparison.num_compared or content.compared or weighty):
-        return _missing(comparison, found)
+        return _missing(comparison, found, shown)
     return RungResult(
         name=Rung.TOKENIZER,
         status=_status(found),
         summary=_summary(comparison, content, found),
         findings=tuple(sorted(found, key=lambda finding: finding.severity.rank)),
-        tables=(_table(comparison),) if comparison.pairs else (),
+        tables=shown,
     )
 
 
@@ -72,7 +105,9 @@ def _listed(names: tuple[Text, ...]) -> Text:
     return Text("".join(f", {n.en}" for n in names), "".join(f"、{n.zh}" for n in names))
 
 
-def _missing(comparison: Comparison, found: tuple[Finding, ...]) -> RungResult:
+def _missing(
+    comparison: Comparison, found: tuple[Finding, ...], tables: tuple[Table, ...]
+) -> RungResult:
     stated = bool(comparison.reference.tokens), bool(comparison.candidate.tokens)
     side = {(True, False): "candidate", (False, True): "reference"}.get(stated, "both")
     summary = (
@@ -92,11 +127,11 @@ def _missing(comparison: Comparison, found: tuple[Finding, ...]) -> RungResult:
         summary=summary,
         findings=found,
         missing=(missing_artifact(Rung.TOKENIZER, side),),
-        tables=(_table(comparison),) if comparison.pairs else (),
+        tables=tables,
     )
 
 
-def _table(comparison: Comparison) -> Table:
+def _table(comparison: Comparison, ends: EndComparison) -> Table:
     return Table(
         "tokenizer.special_tokens",
         Text("Special tokens, as each file states them", "各文件声明的特殊 token"),
@@ -109,8 +144,18 @@ def _table(comparison: Comparison) -> Table:
             Column("reference_place", Text("reference: found in", "参考：来源")),
             Column("candidate_place", Text("candidate: found in", "被测：来源")),
         ),
-        tuple(_row(pair) for pair in comparison.pairs),
+        (*(_row(pair) for pair in comparison.pairs), *_turn_ends(ends)),
     )
+
+
+def _turn_ends(ends: EndComparison) -> Iterator[tuple[Cell, ...]]:
+    """Yield the token that really ends a turn, as one more source beside the files."""
+    found = [side.turn_end for side in ends.sides]
+    shown = [None if end is None else end.shown() for end in found]
+    places = [None if end is None else end.template.place for end in found]
+    if shown != [None, None]:
+        same = None if None in shown else "=" if shown[0] == shown[1] else "≠"
+        yield ("end of a turn", "chat template, rendered", same, *shown, *places)
 
 
 def _row(pair: Pair) -> tuple[Cell, ...]:

@@ -33,12 +33,10 @@ def compare_sizes(reference: Sizes, candidate: Sizes) -> Iterator[Finding]:
 
 def size_table(reference: Sizes, candidate: Sizes) -> Table | None:
     """Return the sizes of both sides with a verdict; None where no file states one."""
-    rows = [
-        (name, a, b)
-        for key, name in _NAMES.items()
-        if (a := getattr(reference, key)) is not None or (b := getattr(candidate, key)) is not None
-        for b in (getattr(candidate, key),)
+    pairs = [
+        (name, getattr(reference, key), getattr(candidate, key)) for key, name in _NAMES.items()
     ]
+    rows = [row for row in pairs if row[1:] != (None, None)]
     if not rows:
         return None
     verdicts = (_verdict(reference), _verdict(candidate))

@@ -14,8 +14,14 @@ from align.core.errors import ExitCode
 from align.core.rung import RungStatus
 
 
-def diff_command(rung_module: str, help: str, *, function: str = "compare") -> click.Command:
-    """Return the ``diff`` command of the rung that ``function`` of a module compares."""
+def diff_command(
+    rung_module: str, help: str, *, function: str = "compare", with_tables: bool = False
+) -> click.Command:
+    """Return the ``diff`` command of the rung that ``function`` of a module compares.
+
+    Args:
+        with_tables: print the rung's tables without ``--all`` too.
+    """
 
     @click.command("diff", help=help)
     @sides()
@@ -49,7 +55,7 @@ def diff_command(rung_module: str, help: str, *, function: str = "compare") -> c
             report = Report(summarise(ours), summarise(theirs), judge([result]), (result,))
             click.echo(render(to_document(report)), nl=False)
         else:
-            click.echo(as_text(result, lang, show_all=show_all))
+            click.echo(as_text(result, lang, show_all=show_all or with_tables))
         for problem in (*ours.problems, *theirs.problems):
             click.echo(f"align: {problem}", err=True)
         if result.status is RungStatus.MISSING:

@@ -15,6 +15,7 @@ def command() -> None:
 command.add_command(
     diff_command(
         "tokenizer_check.rung",
-        "Compare special tokens, vocabulary, merges and the rendered chat template.",
+        "Compare special tokens, ends of responses, sizes, content and rendered templates.",
+        with_tables=True,
     )
 )

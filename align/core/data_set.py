@@ -26,6 +26,7 @@ class DataSet:
         labels: [n], ground truth as text; None where a row has none, or the file has no such field.
         token_ids: [n] integer arrays, prompts that were tokenised when the file was made.
         label_ids: [n] integer arrays, labels in that form.
+        chats: [n], (role, content) of every turn, where the rows are chats; a template needs them.
         system: [n], the system prompts, None where no row has one.
         skipped: rows that cannot be read, the first 100; ``num_skipped`` counts all. They keep
             their place as empty rows, so that later rows keep their number.
@@ -39,6 +40,7 @@ class DataSet:
     labels: Sequence[str | None] | None = None
     token_ids: Sequence[npt.NDArray[np.integer]] | None = None
     label_ids: Sequence[npt.NDArray[np.integer]] | None = None
+    chats: Sequence[tuple[tuple[str, str], ...]] | None = None
     system: Sequence[str | None] | None = None
     skipped: tuple[Skipped, ...] = ()
     num_skipped: int = 0

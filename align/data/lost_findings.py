@@ -7,7 +7,7 @@ from dataclasses import replace
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
 from align.core.rung import Rung
 from align.core.text import Text
-from align.data.findings import quoted, with_cause
+from align.data.findings import ORDER_WHY, quoted, with_cause
 from align.data.lost_rows import LostRows
 from align.data.order_diff import OrderCause
 from dumps.store.rollout_index import RolloutIndex, RowText
@@ -40,9 +40,9 @@ def lost_findings(
         if cause is None
     ]
     why = Text(
-        f"{order.why.en} It follows from the rows lost: a sampler permutes row numbers, so that "
+        f"{ORDER_WHY.en} It follows from the rows lost: a sampler permutes row numbers, so that "
         "with fewer rows every step has others.",
-        f"{order.why.zh}这是丢行的后果：采样器打乱的是行号，行数变少后每一步的数据都会改变。",
+        f"{ORDER_WHY.zh}这是丢行的后果：采样器打乱的是行号，行数变少后每一步的数据都会改变。",
     )
     return (*named, replace(order, why=why))
 

@@ -40,6 +40,7 @@ def joined(parts: Sequence[DataSet]) -> DataSet:
         labels=_chained([part.labels for part in parts]),
         token_ids=_chained([part.token_ids for part in parts]),
         label_ids=_chained([part.label_ids for part in parts]),
+        chats=_chained([part.chats for part in parts]),
         system=_chained([part.system for part in parts]),
         skipped=tuple(chain.from_iterable(part.skipped for part in parts)),
         num_skipped=sum(part.num_skipped for part in parts),

@@ -30,9 +30,6 @@ def _training(known: Known) -> Iterator[_Row]:
         yield "actor.weight_decay_exempt", "nothing", "AdamW gets all parameters as one group"
         yield "model.moe_aux_loss_coef", 0.0, "the auxiliary loss of the router is not added"
         yield "model.softmax_in_fp32", True, "every attention of transformers has it"
-    if "model.attention_implementation" in known:
-        kind = str(known["model.attention_implementation"])
-        yield "model.flash_attention", kind.startswith("flash"), f"attention is {kind}"
     yield "actor.lr_advances", "per training step", "the scheduler steps once a training step"
 
 

@@ -69,9 +69,7 @@ def mismatches(side: Side, data: RunData) -> Mismatches:
     filed: dict[int, set[Ids]] = defaultdict(set)
     for row in rows:
         filed[row.step].add(row.filed)
-    found = [
-        (_kind(row, filed[row.step], special), row) for row in rows if row.asked != row.filed
-    ]
+    found = [(_kind(row, filed[row.step], special), row) for row in rows if row.asked != row.filed]
     found.sort(key=lambda pair: pair[1].step)
     lost = {
         token: special[token]
@@ -159,4 +157,3 @@ def _listed(content: Mapping[str, object]) -> dict[int, str]:
         for number, entry in entries
         if isinstance(number, int) and isinstance(entry, dict) and entry.get("special") is True
     }
-

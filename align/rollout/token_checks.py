@@ -4,45 +4,82 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
-from align.rollout.token_rows import EngineRow, Ids, Int64, TokenRows, TrainerStep, matched
+from align.rollout.retokenise import prefix_breaks
+from align.rollout.token_defects import Broken, Defect, first_difference
+from align.rollout.token_labels import label_defects
+from align.rollout.token_row import Bool, Ids, TokenBatch, likely_stops
+from align.rollout.token_row_checks import (
+    lacks_only_the_end,
+    mask_defects,
+    packed_defects,
+    row_defects,
+    shifted,
+)
+from align.rollout.token_rows import EngineRow, TokenRows, TrainerStep, matched
 
 Decode = Callable[[Sequence[int]], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the checks of one run saw; ``padding`` are the ids it pads with."""
+    """What the checks of one run saw.
+
+    Args:
+        num_rows, num_matched: rows of the trainer, and those the engine's tokens are known of.
+        num_alone: rows of dumps that hold one side of the hand-over, checked by themselves.
+        padding: the ids the run pads with.
+    """
 
     num_rows: int
     num_matched: int
+    num_alone: int
     broken: tuple[Broken, ...]
     padding: frozenset[int]
 
 
-def check(rows: TokenRows, decode: Decode | None) -> Checked:
+def check(rows: TokenRows, decode: Decode | None, vocabulary: int | None = None) -> Checked:
     """Check every row of a run.
 
     Args:
         rows: of one run.
         decode: token ids to text without special tokens; None where the tokenizer is not known.
+        vocabulary: the number of its ids, None likewise.
     """
     stops = stop_ids(rows)
     broken: list[Broken] = []
     num_matched = 0
     for step in rows.trainer:
-        broken += [*_padding(step), *_positions(step)]
+        alone = step.rows()
+        broken += (found for row in alone for found in row_defects(row, vocabulary))
+        broken += label_defects(alone, stops or likely_stops(alone))
         pairs = matched(rows.engine.get(step.step, ()), step)
         num_matched += len(pairs)
         for engine, row in pairs:
             broken += _response(step, row, engine, stops, decode)
-        broken += _masks(step, pairs)
-    num_rows = sum(len(step.input_ids) for step in rows.trainer)
-    padding = frozenset(i for step in rows.trainer for i in step.padding)
-    return Checked(num_rows, num_matched, tuple(broken), padding)
+        broken += _masks(step, pairs) if pairs else mask_defects(alone, likely_stops(alone))
+    for batch in rows.plain:
+        broken += _alone(batch, stops, vocabulary)
+    return Checked(
+        num_rows=sum(len(step.input_ids) for step in rows.trainer),
+        num_matched=num_matched,
+        num_alone=sum(len(batch.rows) for batch in rows.plain),
+        broken=tuple(broken),
+        padding=frozenset(i for step in rows.trainer for i in step.padding),
+    )
+
+
+def _alone(batch: TokenBatch, stops: frozenset[int], vocabulary: int | None) -> Iterator[Broken]:
+    """Check a dump that has no counterpart within its run."""
+    ends = stops or likely_stops(batch.rows)
+    for row in batch.rows:
+        yield from row_defects(row, vocabulary)
+    yield from mask_defects(batch.rows, ends)
+    yield from label_defects(batch.rows, ends)
+    yield from packed_defects(batch.packed) if batch.packed is not None else ()
+    yield from prefix_breaks(batch)
 
 
 def stop_ids(rows: TokenRows) -> frozenset[int]:
@@ -64,7 +101,7 @@ def _response(
     if found == made:
         return
     defect = _kind(found, engine, made, stops, decode, step.num_response_columns)
-    column = _first_difference(found, made)
+    column = first_difference(found, made)
     around = slice(max(0, column - 2), column + 4)
     yield Broken(
         defect,
@@ -117,11 +154,11 @@ def _masks(step: TrainerStep, pairs: Sequence[tuple[EngineRow, int]]) -> Iterato
         mask, expected = step.mask[row] != 0, _expected_mask(step, row, engine)
         if expected is None or not mask.any() or np.array_equal(mask, expected):
             continue
-        if np.array_equal(mask, _shifted(expected, 1)):
+        if np.array_equal(mask, shifted(expected, 1)):
             late.append((engine, row))
-        elif _lacks_only_the_end(mask, expected):
+        elif lacks_only_the_end(mask, expected):
             (no_end if engine.finish_reason == "stop" else early).append((engine, row))
-        elif np.array_equal(mask, _shifted(expected, -1)):
+        elif np.array_equal(mask, shifted(expected, -1)):
             early.append((engine, row))
     if early:
         early, no_end = early + no_end, []
@@ -130,36 +167,21 @@ def _masks(step: TrainerStep, pairs: Sequence[tuple[EngineRow, int]]) -> Iterato
             yield _broken_mask(step, row, engine, defect)
 
 
-def _expected_mask(step: TrainerStep, row: int, engine: EngineRow) -> Int64 | None:
+def _expected_mask(step: TrainerStep, row: int, engine: EngineRow) -> Bool | None:
     """Return 1 at the model's tokens; None where the trainer holds other tokens than were made."""
     width = step.num_response_columns
     attended = step.attention[row, step.split :] != 0
     if int(attended.sum()) != min(len(engine.mask), width):
         return None
-    mask = np.zeros(width, np.int64)
-    mask[attended] = engine.mask[:width]
+    mask = np.zeros(width, np.bool_)
+    mask[attended] = np.array(engine.mask[:width]) != 0
     return mask
-
-
-def _shifted(mask: Int64, by: int) -> Int64:
-    moved = np.zeros_like(mask)
-    if by > 0:
-        moved[by:] = mask[:-by]
-    else:
-        moved[:by] = mask[-by:]
-    return moved
-
-
-def _lacks_only_the_end(mask: Int64, expected: Int64) -> bool:
-    without = expected.copy()
-    without[np.flatnonzero(expected)[-1:]] = 0
-    return bool(np.array_equal(mask, without))
 
 
 def _broken_mask(step: TrainerStep, row: int, engine: EngineRow, defect: Defect) -> Broken:
     expected, found = _expected_mask(step, row, engine), step.mask
     assert expected is not None and found is not None
-    made = tuple(expected.tolist())
+    made = tuple(expected.astype(np.int64).tolist())
     has = tuple((found[row] != 0).astype(np.int64).tolist())
-    column = _first_difference(has, made)
+    column = first_difference(has, made)
     return Broken(defect, step.step, step.source, row, "response_mask", column, made, has, engine)

@@ -126,6 +126,7 @@ def _row(
         split = _split(columns, ids, attended)
     else:
         return None
+    recorded = columns.get("response_mask")
     row = TokenRow(
         source=dump.source,
         row=number,
@@ -133,11 +134,12 @@ def _row(
         ids=ids,
         attended=attended,
         positions=_of_width(columns.get("position_ids"), len(ids)),
-        mask=_mask(columns.get("response_mask"), len(ids), split),
+        mask=_mask(recorded, len(ids), split),
         labels=_of_width(columns.get("labels"), len(ids)),
         split=split,
         line=dump.lines[number] if dump.lines is not None else None,
         stopped=_stopped(dump, number),
+        mask_start=split or 0 if recorded is not None and len(recorded) < len(ids) else 0,
         padding_known=known,
     )
     if dump.texts is not None:
@@ -274,4 +276,3 @@ def _segments(packed: Packed) -> Iterator[tuple[int, int]]:
     for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         if end > start:
             yield start, end
-

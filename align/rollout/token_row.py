@@ -43,6 +43,7 @@ class TokenRow:
         split: first column of the response; None where nothing tells.
         line: 1-based line of a dump that has one a row.
         stopped: whether the engine ended by itself, not at a limit; None where not recorded.
+        mask_start: column at which the recorded mask begins.
         padding_known: whether ``attended`` was recorded rather than inferred.
     """
 
@@ -57,6 +58,7 @@ class TokenRow:
     split: int | None = None
     line: int | None = None
     stopped: bool | None = None
+    mask_start: int = 0
     padding_known: bool = True
     prompt_text: str | None = None
     response_text: str | None = None

@@ -207,5 +207,12 @@ def _broken(defect: Defect, row: TokenRow, tensor: str, expected: Bool, found: B
     at = first_difference(has, made)
     around = slice(max(0, at - 2), at + 6)
     return Broken(
-        defect, row.step, row.source, row.row, tensor, at, made[around], has[around]
+        defect,
+        row.step,
+        row.source,
+        row.row,
+        tensor,
+        at - row.mask_start,
+        made[around],
+        has[around],
     )

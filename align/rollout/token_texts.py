@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from align.core.text import Text
-from align.rollout.token_checks import Defect
+from align.rollout.token_defects import Defect
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,11 +77,19 @@ def take(row: Mapping[str, Any], name: str | None) -> Any:
 
 def as_question(value: Any) -> tuple[str, str | None]:
     """Return the text of a question, and its system prompt if it is a chat that has one."""
+    chat = as_chat(value)
+    if chat is None:
+        return as_text(value) or "", None
+    system = [content for role, content in chat if role == "system"]
+    others = [content for role, content in chat if role != "system"]
+    return "\n".join(others), "\n".join(system) if system else None
+
+
+def as_chat(value: Any) -> tuple[tuple[str, str], ...] | None:
+    """Return (role, content) of every turn; None for what is no chat."""
     if isinstance(value, list | tuple) and all(isinstance(turn, Mapping) for turn in value):
-        system = [_content(turn) for turn in value if _role(turn) == "system"]
-        others = [_content(turn) for turn in value if _role(turn) != "system"]
-        return "\n".join(others), "\n".join(system) if system else None
-    return as_text(value) or "", None
+        return tuple((str(_role(turn)), _content(turn)) for turn in value)
+    return None
 
 
 def as_text(value: Any) -> str | None:

@@ -10,7 +10,7 @@ from align.core.data_set import DataSet
 from align.core.errors import DumpError
 from align.core.metric import Skipped
 from align.core.text import Text
-from dumps.readers.data_fields import FieldMap, as_question, as_text, take
+from dumps.readers.data_fields import FieldMap, as_chat, as_question, as_text, take
 
 _MAX_SKIPPED = 100
 
@@ -27,14 +27,16 @@ def data_set(path: Path, format: str, rows: Iterable[Place], fields: FieldMap) -
     prompts: list[str] = []
     labels: list[str | None] = []
     systems: list[str | None] = []
+    chats: list[tuple[tuple[str, str], ...] | None] = []
     skipped: list[Skipped] = []
     num_skipped = 0
     for place, row in rows:
-        prompt, label, system = "", None, None
+        prompt, label, system, chat = "", None, None, None
         why = row if isinstance(row, str) else None
         if not isinstance(row, str):
             value = take(row, fields.prompt)
             why = f"no {fields.prompt!r}" if value in (None, "", []) else None
+            chat = as_chat(value)
             prompt, system = as_question(value)
             query = as_text(take(row, fields.query)) if fields.query else None
             prompt = f"{prompt}\n{query}" if query else prompt
@@ -46,6 +48,7 @@ def data_set(path: Path, format: str, rows: Iterable[Place], fields: FieldMap) -
         prompts.append(prompt)
         labels.append(label)
         systems.append(system)
+        chats.append(chat)
     if num_skipped == len(prompts):
         why = skipped[0].why if skipped else "it holds no row"
         raise DumpError(
@@ -59,6 +62,7 @@ def data_set(path: Path, format: str, rows: Iterable[Place], fields: FieldMap) -
         num_rows=len(prompts),
         prompts=prompts,
         labels=labels if any(label is not None for label in labels) else None,
+        chats=None if all(chat is None for chat in chats) else [chat or () for chat in chats],
         system=systems if any(system is not None for system in systems) else None,
         skipped=tuple(skipped),
         num_skipped=num_skipped,

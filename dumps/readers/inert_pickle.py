@@ -47,6 +47,9 @@ _DTYPES = {
 }
 
 
+_MAX_INFLATION = 4
+
+
 class Inert:
     """An object of a class that is not imported: its name and what it was given, never run."""
 
@@ -87,8 +90,17 @@ def read_pickle(path: Path) -> Any:
     Raises:
         DumpError: It is neither, or it is cut off or damaged.
     """
+    return unpickle(path.read_bytes(), str(path))
+
+
+def unpickle(data: bytes, where: str) -> Any:
+    """Read a torch archive or a plain pickle in memory; ``where`` is its place in errors.
+
+    Raises:
+        DumpError: It is neither, or it is cut off or damaged.
+    """
     try:
-        return _load(path.read_bytes())
+        return _load(data)
     except (
         pickle.UnpicklingError,
         zipfile.BadZipFile,
@@ -103,7 +115,7 @@ def read_pickle(path: Path) -> Any:
         MemoryError,
     ) as error:
         raise DumpError(
-            where=str(path),
+            where=where,
             problem=f"cannot be read as a pickle ({type(error).__name__}: {str(error)[:120]})",
             fix="copy it again, or dump the step again",
         ) from error
@@ -113,6 +125,8 @@ def _load(data: bytes) -> Any:
     if not data.startswith(b"PK\x03\x04"):
         return _Unpickler(io.BytesIO(data), None).load()
     archive = zipfile.ZipFile(io.BytesIO(data))
+    if sum(item.file_size for item in archive.infolist()) > _MAX_INFLATION * len(data):
+        raise ValueError("an archive that inflates without bound; torch does not compress")
     inside = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
     if inside is None:
         raise ValueError("no data.pkl in the archive")

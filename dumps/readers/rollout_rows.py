@@ -174,12 +174,13 @@ def _scores(
         return None, 0
     if all(type(value) is float for value in column):
         return np.array(column, np.float64), 0
-    numbers = [_number(value) for value in column]
+    numbers = [number_of(value) for value in column]
     num_odd = sum(n is None and v is not None for n, v in zip(numbers, column, strict=True))
     return np.array([math.nan if n is None else n for n in numbers], np.float64), num_odd
 
 
-def _number(value: object) -> float | None:
+def number_of(value: object) -> float | None:
+    """Return a number as float64; None for what is none, however it is written."""
     if isinstance(value, int | float):
         try:
             return float(value)
@@ -193,10 +194,11 @@ def _steps(rows: Sequence[dict[str, Any]], key: str | None) -> npt.NDArray[np.in
     column = _column(rows, key)
     if column is None:
         return None
-    return np.array([_step(value) for value in column], np.int64)
+    return np.array([step_of(value) for value in column], np.int64)
 
 
-def _step(value: object) -> int:
+def step_of(value: object) -> int:
+    """Return a whole number from 0; -1 for anything else."""
     if type(value) is float and value.is_integer():
         value = int(value)
     return value if type(value) is int and 0 <= value < 2**31 else -1

@@ -25,7 +25,7 @@ from dumps.readers.reader import Glimpse, Progress, Reader
 from dumps.readers.rollout_rows import Spelling, read_batches
 
 FORMAT = "verl_rollout"
-_SPELLING = Spelling("input", "output", "score", "step", "gts", "uid")
+SPELLING = Spelling("input", "output", "score", "step", "gts", "uid")
 _FLOAT32_REL = 2.0**-23
 _VALIDATION_FOLDER = re.compile(r"(?:^|[^a-z])(?:val|valid|validation)(?:[^a-z]|$)")
 
@@ -36,7 +36,7 @@ def read(path: Path, progress: Progress) -> Iterator[RolloutBatch]:
     Raises:
         DumpError: No line of the file is a row.
     """
-    return read_batches(path, FORMAT, _SPELLING, progress)
+    return read_batches(path, FORMAT, SPELLING, progress)
 
 
 def _is_validation(row: dict[str, Any], folder: str) -> bool:

@@ -209,7 +209,6 @@ PLANTED = (
         (True, False),
         npu=("~model.attention_softmax_in_fp32", f"~{TRAINING}.attention_softmax_in_fp32"),
     ),
-    missing(f"{TRAINING}.use_flash_attn", "model.flash_attention", (True, False)),
     # what the code does and no key sets
     both(OFF_POLICY, Planted(CODE + "dual clip", "loss.dual_clip", (3.0, "none"))),
     Planted(

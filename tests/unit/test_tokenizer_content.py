@@ -110,7 +110,10 @@ def test_the_same_tokenizer_is_silent_and_the_summary_lists_what_was_compared(
 ) -> None:
     result = compared(tmp_path, {}, {})
     assert (result.status, result.findings) == (RungStatus.ALIGNED, ())
-    assert "chat template, merges, vocabulary, added tokens compared" in result.summary.en
+    assert (
+        "chat template, merges, vocabulary, added tokens, normaliser, pre-tokenizer and model "
+        "settings compared" in result.summary.en
+    )
 
 
 def test_a_system_prompt_in_the_template_is_quoted_from_both_sides(tmp_path: Path) -> None:
@@ -120,7 +123,7 @@ def test_a_system_prompt_in_the_template_is_quoted_from_both_sides(tmp_path: Pat
     assert finding.mechanism.strength is Strength.SEMANTIC
     assert str(finding.reference).startswith("user\nWhat is 1 + 1?")
     assert str(finding.candidate).startswith("system\nYou are a helpful assistant.")
-    assert "8 of 8 test conversations" in finding.title.en and "8 个测试对话" in finding.title.zh
+    assert "13 of 13 test conversations" in finding.title.en and "13 个测试对话" in finding.title.zh
 
 
 def test_templates_of_other_text_that_render_the_same_are_no_difference(tmp_path: Path) -> None:
@@ -162,7 +165,7 @@ def test_a_refused_role_differs_from_a_rendered_one_and_two_refusals_do_not() ->
     b = a.replace("no system", "not supported")
     assert diff_templates(a, b, {}).differing == ()
     differing = diff_templates(TEMPLATE, a, {}).differing
-    assert len(differing) == 4 and differing[0][2].refused == "no system"
+    assert len(differing) == 5 and differing[0][2].refused == "no system"
 
 
 @pytest.mark.parametrize(
@@ -210,6 +213,7 @@ def test_templates_render_as_transformers_renders_them(corpus: Path) -> None:
                 chat_template=template,
                 tokenize=False,
                 add_generation_prompt=conversation.add_generation_prompt,
+                **conversation.values,
             )
             for conversation in CONVERSATIONS
         ]

@@ -86,17 +86,23 @@ def the(result: RungResult, id: str) -> Finding:
 
 
 def test_the_instruct_tokenizer_under_a_base_models_name_is_the_first_cause(tmp_path: Path) -> None:
-    report = climb(run(tmp_path / "a", BASE), run(tmp_path / "b", INSTRUCT))
-    verdict = report.verdict
+    tokenizer_alone = ["tokenizer_config.json", "generation_config.json"]
+    sides = [only(files, *tokenizer_alone) for files in (BASE, INSTRUCT)]
+    verdict = climb(run(tmp_path / "c", sides[0]), run(tmp_path / "d", sides[1])).verdict
     assert (verdict.status, verdict.rung) == (VerdictStatus.DIVERGED, Rung.TOKENIZER)
     assert verdict.finding_id == "tokenizer.eos_token_id"
-    result = next(rung for rung in report.rungs if rung.name is Rung.TOKENIZER)
+    result = compared(tmp_path, BASE, INSTRUCT)
+    assert result.name is Rung.TOKENIZER
     finding = the(result, "tokenizer.eos_token_id")
     assert (finding.reference, finding.candidate) == (
         "<|endoftext|> (151643)",
         "<|im_end|> (151645)",
     )
     assert "takes for padding is stripped" in finding.why.en
+    assert (
+        "In MindSpeed-RL the candidate's engine also stops at 151643, which is its padding and "
+        "not its tokenizer's eos (151645): the eos would be stripped as padding." in finding.why.en
+    )
     assert "In the reference end token and padding are one token" in finding.why.en
     assert "The reference's end token is the candidate's padding" in finding.why.en
     assert "参考的结束符正是被测的填充符" in finding.why.zh
@@ -186,7 +192,7 @@ def test_a_token_on_one_side_only_is_shown_and_not_judged(tmp_path: Path) -> Non
         tmp_path, tokenizer("<|im_end|>", pad=None), tokenizer("<|im_end|>", bos="<s>")
     )
     assert (result.status, result.findings) == (RungStatus.ALIGNED, ())
-    (table,) = result.tables
+    table = next(table for table in result.tables if table.id == "tokenizer.special_tokens")
     rows = {row[0]: row[2:5] for row in table.rows}
     assert rows["pad"] == (None, None, "<|endoftext|> (151643)")
     assert rows["eos"] == ("=", "<|im_end|> (151645)", "<|im_end|> (151645)")

@@ -1,0 +1,114 @@
+"""Where a capture looks on in verl 0.5 to 0.9, read from the sources of the tags v0.5.0 to v0.9.0.
+
+The driver (Ray's task runner) sees the whole batch of a step, the workers see micro-batches,
+gradients and weights. 0.9 has two trainers: V1 keeps its batch in a TransferQueue, V0 is the older
+`RayPPOTrainer`.
+"""
+
+from __future__ import annotations
+
+from align.frameworks.hook_point import HookPoint
+
+_RAY_TRAINER = "verl.trainer.ppo.ray_trainer"
+_V1 = "verl.trainer.ppo.v1.trainer_base"
+_ENGINE = "verl.workers.engine.fsdp.transformer_impl"
+_WORKERS = "verl.workers.engine_workers"
+_DP_ACTOR = "verl.workers.actor.dp_actor"
+_OLD_WORKERS = "verl.workers.fsdp_workers"
+
+
+def _point(
+    module: str,
+    attribute: str,
+    tap: str,
+    since: tuple[int, int],
+    yields: str,
+    before: tuple[int, int] | None = None,
+) -> HookPoint:
+    return HookPoint(module, attribute, tap, "verl", since, yields, before)
+
+
+HOOKS = (
+    _point(_V1, "PPOTrainer.fit", "verl_driver:trainer", (0, 9), "configuration, versions"),
+    _point(
+        _V1,
+        "PPOTrainer._compute_metrics",
+        "verl_driver:queued_batch",
+        (0, 9),
+        "rollouts and trainer inputs of a step, out of the TransferQueue",
+    ),
+    _point(
+        _RAY_TRAINER, "RayPPOTrainer.fit", "verl_driver:trainer", (0, 5), "configuration, versions"
+    ),
+    _point(
+        _RAY_TRAINER,
+        "compute_data_metrics",
+        "verl_driver:padded_batch",
+        (0, 5),
+        "rollouts and trainer inputs of a step, as the V0 trainer holds them",
+    ),
+    _point("verl.utils.tracking", "Tracking.log", "verl_driver:metrics", (0, 5), "metrics"),
+    _point(_ENGINE, "FSDPEngine.initialize", "verl_worker:engine_ready", (0, 8), "modules"),
+    _point(_ENGINE, "FSDPEngine.optimizer_step", "verl_worker:engine_update", (0, 8), "gradients"),
+    _point(
+        _ENGINE,
+        "FSDPEngineWithLMHead.forward_step",
+        "verl_worker:engine_forward",
+        (0, 8),
+        "which micro-batch a module's output belongs to; cu_seqlens",
+    ),
+    _point(
+        "verl.workers.utils.losses",
+        "get_policy_loss_fn",
+        "verl_worker:policy_loss",
+        (0, 8),
+        "new and old log_probs, advantages and loss of a micro-batch",
+    ),
+    _point(
+        _WORKERS,
+        "ActorRolloutRefWorker.update_weights",
+        "verl_worker:weights_sent",
+        (0, 8),
+        "end of a step, its number, weights",
+    ),
+    _point(
+        _DP_ACTOR,
+        "compute_policy_loss",
+        "verl_worker:policy_loss_called",
+        (0, 5),
+        "new and old log_probs, advantages and loss of a micro-batch",
+        before=(0, 6),
+    ),
+    _point(
+        _DP_ACTOR,
+        "get_policy_loss_fn",
+        "verl_worker:policy_loss",
+        (0, 5),
+        "new and old log_probs, advantages and loss of a micro-batch",
+        before=(0, 8),
+    ),
+    _point(
+        _DP_ACTOR,
+        "DataParallelPPOActor._optimizer_step",
+        "verl_worker:actor_update",
+        (0, 5),
+        "gradients",
+        before=(0, 8),
+    ),
+    _point(
+        _OLD_WORKERS,
+        "ActorRolloutRefWorker.update_actor",
+        "verl_worker:actor_updated",
+        (0, 5),
+        "end of a step",
+        before=(0, 8),
+    ),
+    _point(
+        _OLD_WORKERS,
+        "ActorRolloutRefWorker.load_checkpoint",
+        "verl_worker:resumed",
+        (0, 5),
+        "the step a resumed run starts after",
+        before=(0, 8),
+    ),
+)

@@ -1,0 +1,171 @@
+"""The prompts that a run's chat template and tokenizer make of the rows of a data set.
+
+A template runs in a process with bounds, too slow for every row. It is rendered once for every
+sequence of roles, with marks in place of what was said, and the marks are replaced row by row; some
+rows are rendered in full to prove that this gives the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from align.core.data_set import DataSet
+from align.core.text import Text
+from dumps.readers.tokenizer_content import Json
+from dumps.store.run_data import RunData
+from tokenizer_check.chat_template import Conversation, render
+from tokenizer_check.content import read_content
+from tokenizer_check.load import load
+from tokenizer_check.special_tokens import special_tokens
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from tokenizers import Tokenizer
+
+Chat = tuple[tuple[str, str], ...]
+
+_MARK = re.compile(r"alignmark(\d+)end")
+_MAX_PATTERNS = 32
+_PROVED = 24  # rows rendered in full
+_AT_ONCE = 4096  # texts encoded at a time
+_NO_NAME = Text("row", "行")
+
+
+@dataclass(frozen=True, slots=True)
+class DataPrompts:
+    """What one run's tokenizer makes of rows.
+
+    Args:
+        template: None where the run's files have none: then ids can be decoded, not made.
+        values: what the template is given beside the chat.
+    """
+
+    tokenizer: Tokenizer
+    template: str | None
+    values: Mapping[str, Json]
+
+    @property
+    def vocabulary_size(self) -> int:
+        """One more than the largest id, added tokens included."""
+        return 1 + max(self.tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    def rendered(self, data: DataSet) -> list[str] | None:
+        """Return the text of every prompt, None where the rows are no chats, or none is proved."""
+        if data.token_ids is not None:
+            return self.decoded(data.token_ids)
+        if data.chats is None or self.template is None:
+            return None
+        return self._filled(data.chats)
+
+    def lengths(self, data: DataSet) -> tuple[int, ...] | None:
+        """Return the number of tokens of every prompt, None as `rendered`."""
+        if data.token_ids is not None:
+            return tuple(len(ids) for ids in data.token_ids)
+        texts = self.rendered(data)
+        if texts is None:
+            return None
+        found: list[int] = []
+        for start in range(0, len(texts), _AT_ONCE):
+            batch = texts[start : start + _AT_ONCE]
+            encodings = self.tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+            found += map(len, encodings)
+        return tuple(found)
+
+    def decoded(self, rows: Sequence[npt.NDArray[np.integer[Any]]]) -> list[str]:
+        """Return the text of token ids, special tokens kept; ids beyond the vocabulary are none."""
+        size = self.vocabulary_size
+        ids = [[number for number in row.tolist() if 0 <= number < size] for row in rows]
+        texts: list[str] = self.tokenizer.decode_batch(ids, skip_special_tokens=False)
+        return texts
+
+    def _filled(self, chats: Sequence[Chat]) -> list[str] | None:
+        patterns = dict.fromkeys(tuple(role for role, _ in chat) for chat in chats if chat)
+        if len(patterns) > _MAX_PATTERNS:
+            return None
+        marked = [
+            tuple((role, f"alignmark{i}end") for i, role in enumerate(roles)) for roles in patterns
+        ]
+        shown = list(_telling(chats))
+        made = self._rendered_in_full([*marked, *shown])
+        if any(text is None for text in made):
+            return None
+        frames = dict(zip(patterns, map(str, made), strict=False))
+        real = made[len(marked) :]
+        for fill in (_as_it_is, _stripped):
+            if [_replaced(chat, frames, fill) for chat in shown] == real:
+                return [_replaced(chat, frames, fill) for chat in chats]
+        return None
+
+    def _rendered_in_full(self, chats: Sequence[Chat]) -> list[str | None]:
+        assert self.template is not None
+        conversations = [
+            Conversation(
+                _NO_NAME,
+                tuple({"role": role, "content": content} for role, content in chat),
+                True,
+                values=self.values,
+            )
+            for chat in chats
+        ]
+        return [outcome.text for outcome in render(self.template, {}, conversations)]
+
+
+def data_prompts(
+    run: RunData, options: Mapping[str, Json], template: str | None = None
+) -> DataPrompts | Text:
+    """Load a run's tokenizer, or say why not.
+
+    Args:
+        options: what the configuration passes to the template, such as ``enable_thinking``.
+        template: the configuration's own, in place of the tokenizer's.
+    """
+    content = read_content(run)
+    tokenizer = load(content)
+    if isinstance(tokenizer, Text):
+        return tokenizer
+    if template is None and content.template is not None:
+        template = content.template.value
+    tokens: dict[str, Json] = {
+        f"{role}_token": token.text
+        for (_, role), token in special_tokens(run).tokens.items()
+        if token.text is not None
+    }
+    return DataPrompts(tokenizer, template, {**tokens, **options})
+
+
+def _telling(chats: Sequence[Chat]) -> Iterator[Chat]:
+    """Choose the first rows, and the first that a template might treat otherwise."""
+    usual = [chat for chat in chats[:_PROVED] if chat]
+    yield from usual[: _PROVED // 2]
+    unusual = (
+        chat
+        for chat in chats
+        if any(text != text.strip() or "<" in text or not text for _, text in chat)
+    )
+    for chat, _ in zip(unusual, range(_PROVED // 2), strict=False):
+        yield chat
+
+
+def _replaced(chat: Chat, frames: Mapping[tuple[str, ...], str], fill: _Fill) -> str:
+    if not chat:
+        return ""
+    frame = frames[tuple(role for role, _ in chat)]
+    return _MARK.sub(lambda mark: fill(chat[int(mark[1])][1]), frame)
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _stripped(text: str) -> str:
+    return text.strip()
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Fill = Callable[[str], str]
