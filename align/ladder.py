@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from align.core.finding import Finding, Mechanism, Severity, Strength, Symptom
 from align.core.recording import not_recorded
@@ -18,7 +19,13 @@ from align.core.text import Text
 from align.core.verdict import Confidence, Verdict, VerdictStatus
 from dumps.store.run_data import RunData
 
+if TYPE_CHECKING:
+    from align.core.config_value import EffectiveConfig
+    from tokenizer_check.data_prompts import DataPrompts
+
 Compare = Callable[[RunData, RunData], RungResult]
+
+_TEMPLATE_OPTIONS = "data.apply_chat_template_kwargs."
 
 
 def comparisons() -> Mapping[Rung, Compare]:
@@ -50,7 +57,27 @@ def compare_data(reference: RunData, candidate: RunData) -> RungResult:
     from align.config.normalise import effective
     from align.data.rung import compare
 
-    return compare(reference, candidate, lambda run: effective(run.configs, run.run.manifest))
+    return compare(
+        reference,
+        candidate,
+        lambda run: effective(run.configs, run.run.manifest),
+        prompts_of_rows,
+    )
+
+
+def prompts_of_rows(run: RunData, config: EffectiveConfig) -> DataPrompts | None:
+    """Load the tokenizer of a run, with what its configuration says of the chat template."""
+    from tokenizer_check.data_prompts import data_prompts
+
+    options = {
+        value.raw.key.removeprefix(_TEMPLATE_OPTIONS): value.raw.value
+        for value in config.values.values()
+        if value.raw.key.startswith(_TEMPLATE_OPTIONS)
+    }
+    custom = config.values.get("data.chat_template.custom")
+    own = custom.value if custom is not None and isinstance(custom.value, str) else None
+    found = data_prompts(run, options, own)
+    return None if isinstance(found, Text) else found
 
 
 def compare_advantages(reference: RunData, candidate: RunData) -> RungResult:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,36 @@ from align.rollout.token_tokenizer import load_tokenizer
 
 
 def _responses(tokenizer: Any, num: int, length: int) -> Iterator[list[int]]:
-    """Yield slices of a long text of words drawn by Zipf's law; one in a hundred is random ids."""
+    """Yield slices of a text of words and numbers by Zipf's law; a hundredth sampled otherwise.
+
+    Those have one word in two spelled letter by letter, as a policy may sample it.
+    """
     rng = np.random.default_rng(0)
-    size = tokenizer.get_vocab_size(with_added_tokens=False)
-    ranks = rng.zipf(1.2, 3_000_000)
-    drawn = rng.permutation(size)[ranks[ranks < size]]
+    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+    spaced = [(t[1:], i) for t, i in vocabulary.items() if t[:1] == "Ġ"]
+    words = np.array([i for word, i in spaced if word.isalpha() and word.isascii()])
+    digits = np.array([i for t, i in vocabulary.items() if t.isdigit()])
+    ranks = rng.zipf(1.2, 1_000_000)
+    drawn = rng.permutation(words)[ranks[ranks < len(words)]]
+    numbers = rng.random(len(drawn)) < 0.1
+    drawn[numbers] = rng.choice(digits, numbers.sum())
     text = tokenizer.decode(drawn.tolist(), skip_special_tokens=False)
-    base = tokenizer.encode(text, add_special_tokens=False).ids
+    (encoded,) = tokenizer.encode_batch_fast([text], add_special_tokens=False)
+    base, spelled = encoded.ids, _spelled(tokenizer)
     for row in range(num):
-        if row % 100 == 0:
-            yield rng.integers(0, size, length).tolist()
-            continue
         start = int(rng.integers(0, len(base) - length))
-        yield base[start : start + length]
+        ids = base[start : start + length]
+        if row % 100 == 0:
+            ids = [i for at, word in enumerate(ids) for i in (spelled(word) if at % 2 else [word])]
+        yield ids[:length]
+
+
+def _spelled(tokenizer: Any) -> Callable[[int], list[int]]:
+    def letters(number: int) -> list[int]:
+        ids = [tokenizer.token_to_id(letter) for letter in tokenizer.id_to_token(number)]
+        return [number] if None in ids else ids
+
+    return letters
 
 
 def main() -> None:

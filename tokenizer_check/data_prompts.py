@@ -7,17 +7,19 @@ rows are rendered in full to prove that this gives the same.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from align.core.config_value import ConfigLeaf
 from align.core.data_set import DataSet
 from align.core.text import Text
 from dumps.readers.tokenizer_content import Json
 from dumps.store.run_data import RunData
 from tokenizer_check.chat_template import Conversation, render
-from tokenizer_check.content import read_content
+from tokenizer_check.content import Content, read_content
 from tokenizer_check.load import load
 from tokenizer_check.special_tokens import special_tokens
 
@@ -40,11 +42,15 @@ class DataPrompts:
     """What one run's tokenizer makes of rows.
 
     Args:
+        by_class: the same as transformers loads it; None where it is not installed.
+        trust_class: the run's transformers is of the major release that is installed here.
         template: None where the run's files have none: then ids can be decoded, not made.
         values: what the template is given beside the chat.
     """
 
     tokenizer: Tokenizer
+    by_class: Tokenizer | None
+    trust_class: bool
     template: str | None
     values: Mapping[str, Json]
 
@@ -68,12 +74,11 @@ class DataPrompts:
         texts = self.rendered(data)
         if texts is None:
             return None
-        found: list[int] = []
-        for start in range(0, len(texts), _AT_ONCE):
-            batch = texts[start : start + _AT_ONCE]
-            encodings = self.tokenizer.encode_batch_fast(batch, add_special_tokens=False)
-            found += map(len, encodings)
-        return tuple(found)
+        found = _counted(self.tokenizer, texts)
+        if self.by_class is None:
+            return found
+        by_class = _counted(self.by_class, texts)
+        return by_class if self.trust_class or by_class == found else None
 
     def decoded(self, rows: Sequence[npt.NDArray[np.integer[Any]]]) -> list[str]:
         """Return the text of token ids, special tokens kept; ids beyond the vocabulary are none."""
@@ -115,7 +120,7 @@ class DataPrompts:
 
 
 def data_prompts(
-    run: RunData, options: Mapping[str, Json], template: str | None = None
+    run: RunData, options: Mapping[str, ConfigLeaf], template: str | None = None
 ) -> DataPrompts | Text:
     """Load a run's tokenizer, or say why not.
 
@@ -134,7 +139,36 @@ def data_prompts(
         for (_, role), token in special_tokens(run).tokens.items()
         if token.text is not None
     }
-    return DataPrompts(tokenizer, template, {**tokens, **options})
+    by_class, version = _loaded_by_class(content)
+    own = run.fact("transformers")
+    same_release = own is not None and own.partition(".")[0] == version.partition(".")[0]
+    return DataPrompts(
+        tokenizer, by_class, same_release, template, {**tokens, **json.loads(json.dumps(options))}
+    )
+
+
+def _loaded_by_class(content: Content) -> tuple[Tokenizer | None, str]:
+    """Load the folder of tokenizer.json as a framework does, running none of its code."""
+    if content.parts is None:
+        return None, ""
+    try:
+        import transformers
+    except ImportError:
+        return None, ""
+    folder = str(content.parts.path.parent)
+    try:
+        found = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None, transformers.__version__
+    return getattr(found, "backend_tokenizer", None), transformers.__version__
+
+
+def _counted(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[int, ...]:
+    found: list[int] = []
+    for start in range(0, len(texts), _AT_ONCE):
+        batch = texts[start : start + _AT_ONCE]
+        found += map(len, tokenizer.encode_batch_fast(batch, add_special_tokens=False))
+    return tuple(found)
 
 
 def _telling(chats: Sequence[Chat]) -> Iterator[Chat]:

@@ -123,10 +123,10 @@ def _of_sentencepiece(model: SentencePieceModel, library: Any) -> Tokenizer:
             library.normalizers.Strip(),
             library.normalizers.Replace(library.Regex(" {2,}"), " "),
         ]
-    made.normalizer = library.normalizers.Sequence(steps)
-    made.pre_tokenizer = library.pre_tokenizers.Metaspace(
-        prepend_scheme="first" if model.normalizer["add_dummy_prefix"] else "never",
-        split=model.kind == "unigram",
+    if model.normalizer["add_dummy_prefix"]:
+        steps.append(library.normalizers.Prepend(_SPACE))
+    made.normalizer = library.normalizers.Sequence(
+        [*steps, library.normalizers.Replace(" ", _SPACE)]
     )
     made.decoder = library.decoders.Metaspace()
     special = [
@@ -159,9 +159,7 @@ def _with_added(made: Tokenizer, content: Content, library: Any) -> Tokenizer:
         listed = {**found.value, **listed}
     made.add_tokens(
         [
-            library.AddedToken(
-                text, **{"normalized": False, **{k: v for k, v in token.flags.items()}}
-            )
+            library.AddedToken(text, **{"normalized": False, **token.flags})
             for text, token in sorted(listed.items(), key=lambda item: item[1].id)
         ]
     )

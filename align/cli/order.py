@@ -44,13 +44,15 @@ def order(
     from align.cli.sides import find_run, load
     from align.config.normalise import effective
     from align.data.run_order import Given, RunOrder, read_data_sets, read_index
+    from align.ladder import prompts_of_rows
     from dumps.store.atomic import write_atomic
     from reports.render.json import render
 
     data = load(find_run(run, ()), lambda _: None)
     ids = None if index is None else read_index(index)
     given = Given(read_data_sets(data_files, map_keys), num_rows, sampler, ids, resumed_at)
-    found = RunOrder(data, effective(data.configs, data.run.manifest), given)
+    config = effective(data.configs, data.run.manifest)
+    found = RunOrder(data, config, given, prompts_of_rows)
     shown = StepOrder.of(str(run), found, step, epoch)
     if write is not None:
         write_atomic(write, "".join(file_lines(found, shown)))

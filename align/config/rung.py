@@ -116,8 +116,8 @@ def summary(num_compared: int, findings: Sequence[Finding]) -> Text:
             f"比较了 {num_compared} 个有效值；没有有影响的差异。",
         )
     return Text(
-        f"{num_compared} effective values compared; {errors} differ in a way known to change "
-        f"results, {warnings} in a way that can.",
+        f"{num_compared} effective values compared. Differences known to change results: {errors}; "
+        f"that can change them: {warnings}.",
         f"比较了 {num_compared} 个有效值；{errors} 个差异已知会改变结果，"
         f"{warnings} 个可能改变结果。",
     )

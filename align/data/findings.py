@@ -29,7 +29,7 @@ ORDER_WHY = Text(
     "cannot be compared step by step.",
     "从这一步起两次运行训练的样本不同，rollout、reward 和梯度都无法逐步对照。",
 )
-_TEMPLATE_FIX = Text(
+TEMPLATE_FIX = Text(
     "Render one question in both frameworks and make the chat template, the system prompt and the "
     "generation prompt equal; MindSpeed-RL applies prompt_type from templates.json offline, verl "
     "the tokenizer's chat_template at run time.",
@@ -37,7 +37,7 @@ _TEMPLATE_FIX = Text(
     "MindSpeed-RL 在离线预处理时使用 templates.json 的 prompt_type，"
     "verl 在运行时使用分词器的 chat_template。",
 )
-_TEMPLATE_WHY = Text(
+TEMPLATE_WHY = Text(
     "The model is asked the same questions in other words: its answers and its log_probs differ "
     "from the first step on.",
     "模型看到的是同样的题目、不同的文本，因此从第一步起回复和 log_probs 就不同。",
@@ -117,8 +117,8 @@ def template_by_prompts(edit: ConstantEdit, reference: RowText, candidate: RowTe
                 values=tuple(text for span in edit.spans for text in map(quoted, span)),
             ),
         ),
-        why=_TEMPLATE_WHY,
-        fix=_TEMPLATE_FIX,
+        why=TEMPLATE_WHY,
+        fix=TEMPLATE_FIX,
         mechanism=_ACTS_ON_DATA,
     )
 
@@ -169,8 +169,8 @@ def template_by_lengths(pair: PromptLengths, offset: float) -> Finding:
         reference=float(pair.reference.values[a]),
         candidate=float(pair.candidate.values[b]),
         evidence=_length_evidence(pair, a, b),
-        why=_TEMPLATE_WHY,
-        fix=_TEMPLATE_FIX,
+        why=TEMPLATE_WHY,
+        fix=TEMPLATE_FIX,
         mechanism=_ACTS_ON_DATA,
     )
 

@@ -101,7 +101,11 @@ def _rows_lost(lost: LostRows, index: RolloutIndex) -> Finding:
         candidate=counts[Side.CANDIDATE],
         evidence=tuple(
             Evidence(
-                source=row.source, side=has_more, line=row.line, key="prompt", text=quoted(row.prompt)
+                source=row.source,
+                side=has_more,
+                line=row.line,
+                key="prompt",
+                text=quoted(row.prompt),
             )
             for row in index.texts(lost.rows[:_QUOTED])
         ),
@@ -116,7 +120,7 @@ def _rows_lost(lost: LostRows, index: RolloutIndex) -> Finding:
             "Count the rows of both data files (`align data diff` with the files in the run "
             "folders names each row lost), convert the data again, and compare the length "
             "filters.",
-            "统计两侧数据文件的行数（把数据文件放入运行目录后用 `align data diff` 可列出丢失的行），"
+            "统计两侧数据文件的行数（把数据文件放入运行目录，`align data diff` 会列出丢失的行），"
             "重新转换数据，并对比长度过滤设置。",
         ),
         mechanism=Mechanism(Rung.DATA, Strength.SEMANTIC),

@@ -44,10 +44,10 @@ def find_lost_rows(pair: RolloutPair) -> tuple[LostRows, ...]:
     """Return what the candidate lacks and what the reference lacks, where chance cannot be why."""
     sides = [rows.take((rows.prompt >= 0) & (rows.step >= 0)) for rows in _sides(pair)]
     prompts = [np.unique(rows.prompt) for rows in sides]
-    common = np.intersect1d(*prompts)
+    common = np.intersect1d(prompts[0], prompts[1])
     if len(common) < _FEWEST_COMMON * max(map(len, prompts)):
         return ()
-    num_prompts = len(np.union1d(*prompts))
+    num_prompts = len(np.union1d(prompts[0], prompts[1]))
     found = []
     for side, own, other in ((Side.CANDIDATE, 1, 0), (Side.REFERENCE, 0, 1)):
         lacking = np.setdiff1d(prompts[other], prompts[own])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from align.core.config_value import EffectiveConfig
 from align.core.text import Text
 from align.data.order_diff import OrderCause, explain
+from align.data.prompt_text import Prompts
 from align.data.run_order import RunOrder
 from align.data.witness import Witness, length_witness, prompt_witness
 from dumps.store.rollout_pair import RolloutPair, SideRows
@@ -18,20 +20,33 @@ from dumps.store.run_data import RunData
 Effective = Callable[[RunData], EffectiveConfig]
 """Resolves a run's configuration; another package of this stage knows how."""
 
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What it takes to replay a run's sampler beside its files."""
+
+    effective: Effective
+    prompts: Prompts | None = None
+
+    def order(self, run: RunData) -> RunOrder:
+        """Return a run's order, with nothing but what the run itself holds."""
+        return RunOrder(run, self.effective(run), prompts=self.prompts)
+
+
 _FEWEST_STEPS = 2  # that must agree at another place: one alone may be chance
 
 
 def cause_of_prompts(
     pair: RolloutPair,
     runs: tuple[RunData, RunData],
-    effective: Effective | None,
+    replay: Replay | None,
     step: int,
     num_common: int,
 ) -> OrderCause | None:
     """Explain why the prompts of a step differ; None where nothing tells."""
     found = None
-    if effective is not None:
-        orders = _orders(runs, effective)
+    if replay is not None:
+        orders = _orders(runs, replay)
         sides = (pair.reference, pair.candidate)
         witnesses = [_witness(order, side) for order, side in zip(orders, sides, strict=True)]
         found = explain(*orders, (witnesses[0], witnesses[1]), step, num_common)
@@ -41,32 +56,31 @@ def cause_of_prompts(
 
 
 def cause_of_lengths(
-    runs: tuple[RunData, RunData], effective: Effective | None, step: int
+    runs: tuple[RunData, RunData], replay: Replay | None, step: int
 ) -> OrderCause | None:
     """Explain why the prompt lengths of a step differ; None where nothing tells."""
-    if effective is None:
+    if replay is None:
         return None
-    orders = _orders(runs, effective)
+    orders = _orders(runs, replay)
     witnesses = [
-        None if order.rows is None else length_witness(run.metrics, order.rows.lengths)
-        for order, run in zip(orders, runs, strict=True)
+        length_witness(run.metrics, order.lengths) for order, run in zip(orders, runs, strict=True)
     ]
     return explain(*orders, (witnesses[0], witnesses[1]), step, None)
 
 
 def run_orders(
-    runs: tuple[RunData, RunData], effective: Effective | None
+    runs: tuple[RunData, RunData], replay: Replay | None
 ) -> tuple[RunOrder, RunOrder] | None:
     """Return both runs' orders with nothing but what each run itself holds."""
-    if effective is None:
+    if replay is None:
         return None
-    reference, candidate = (RunOrder(run, effective(run)) for run in runs)
+    reference, candidate = map(replay.order, runs)
     return reference, candidate
 
 
-def _orders(runs: tuple[RunData, RunData], effective: Effective) -> tuple[RunOrder, RunOrder]:
+def _orders(runs: tuple[RunData, RunData], replay: Replay) -> tuple[RunOrder, RunOrder]:
     """Let a side without its data set use the other's: both should train on the same one."""
-    reference, candidate = (RunOrder(run, effective(run)) for run in runs)
+    reference, candidate = map(replay.order, runs)
     for own, other in ((reference, candidate), (candidate, reference)):
         counted = own.counted.num_rows if own.counted else None
         lent = None if other.data_set is None else len(other.data_set)

@@ -14,6 +14,7 @@ TORCHDATA, TORCH = "torchdata", "torch"
 MINDSPEED_RL, MINDSPEED_RL_OLD = "mindspeed_rl", "mindspeed_rl_old"
 TRL, ACCELERATE, MEGATRON, SEQUENTIAL = "trl", "accelerate", "megatron", "sequential"
 STACK = "stack"
+NO_FILTER = "no filter"
 SAMPLERS = (
     *(TORCHDATA, TORCH, MINDSPEED_RL, MINDSPEED_RL_OLD),
     *(TRL, ACCELERATE, MEGATRON, SEQUENTIAL),
@@ -67,6 +68,11 @@ class OrderSettings:
     num_rows: int | None = None
     sources: Mapping[str, EffectiveValue] = field(default_factory=dict, compare=False, hash=False)
     assumptions: tuple[Text, ...] = field(default=(), compare=False)
+
+    @property
+    def filters_length(self) -> bool:
+        """Whether rows with long prompts are left out before the sampler."""
+        return self.length_filter not in (None, NO_FILTER)
 
     @property
     def chooses_rows(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from align.core.finding import Finding, Mechanism, Severity, Strength
+from align.core.data_set import DataSet
+from align.core.finding import Finding, Mechanism, Severity, Side, Strength
 from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.data.data_set_diff import compare_data_sets
@@ -14,6 +16,14 @@ from align.data.data_set_findings import data_set_findings
 from align.data.findings import ORDER_FIX, ORDER_WHY, with_cause
 from align.data.order_diff import explain
 from align.data.run_order import RunOrder
+from align.data.tokenized_findings import filters_differ, ids_beyond, rendered_otherwise
+from align.data.tokenized_rows import (
+    common_rows,
+    compare_filters,
+    compare_rendered,
+    rows_beyond,
+    with_questions,
+)
 
 _MAX_STEPS = 1000  # compared of two predicted orders: a later difference would be seen by then
 
@@ -21,30 +31,86 @@ Orders = tuple[RunOrder, RunOrder]
 
 
 def with_data_sets(result: RungResult, orders: Orders) -> RungResult:
-    """Add how the data sets differ, where both runs hold theirs; nothing where they do not."""
-    reference, candidate = (order.data_set for order in orders)
-    if reference is None or candidate is None:
+    """Add how the data sets differ, where both runs hold theirs, and what each alone has wrong."""
+    beyond = tuple(_beyond(orders))
+    rows, tokens = _compared(result, orders)
+    added = (*beyond, *rows, *tokens)
+    if not added:
         return result
-    diff = compare_data_sets(reference, candidate)
-    if diff is None or (not diff.num_common and diff.edit is None):
-        return result  # nothing says that the one was made of the other
-    # The same prompts at every step: rows that were never drawn. Raw data against what was made of
-    # it: an instruction may stand in the template instead.
-    is_mild = result.status is RungStatus.ALIGNED or reference.format != candidate.format
-    severity = Severity.WARNING if is_mild else Severity.ERROR
-    findings = tuple(data_set_findings(diff, reference, candidate, severity))
-    if not findings:
-        return result
-    first = findings[0].title
+    first = added[0].title
+    said = {finding.id for finding in rows}
+    # What the files themselves show is not said again from the dumps.
+    kept = (f for f in result.findings if not (f.id == "data.rows_lost" and "data.rows" in said))
+    already = {finding.id for finding in result.findings}
     return replace(
         result,
         status=RungStatus.DIVERGED,
-        findings=(*findings, *result.findings),
+        findings=(*beyond, *rows, *(f for f in tokens if f.id not in already), *kept),
         summary=Text(
             f"{first.en[:1].upper()}{first.en[1:]}. {result.summary.en}",
             f"{first.zh}。{result.summary.zh}",
         ),
     )
+
+
+def _compared(
+    result: RungResult, orders: Orders
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Compare rows as they are in the files, then as they are rendered and filtered."""
+    reference, candidate = (order.data_set for order in orders)
+    if reference is None or candidate is None:
+        return (), ()
+    reference, candidate = _as_questions(reference, candidate, orders)
+    diff = compare_data_sets(reference, candidate)
+    if diff is None or (not diff.num_common and diff.edit is None):
+        return (), ()  # nothing says that the one was made of the other
+    # The same prompts at every step: rows that were never drawn. Raw data against what was made of
+    # it: an instruction may stand in the template instead.
+    is_mild = result.status is RungStatus.ALIGNED or reference.format != candidate.format
+    severity = Severity.WARNING if is_mild else Severity.ERROR
+    rows = tuple(data_set_findings(diff, reference, candidate, severity))
+    return rows, tuple(_of_tokens(common_rows(reference, candidate), orders))
+
+
+def _as_questions(
+    reference: DataSet, candidate: DataSet, orders: Orders
+) -> tuple[DataSet, DataSet]:
+    """Read token ids as text where the other side is text; the ids' own tokenizer comes first."""
+    tokenizers = [order.prompts for order in orders]
+    if reference.token_ids is not None and candidate.token_ids is None:
+        prompts = tokenizers[0] or tokenizers[1]
+        return (with_questions(reference, prompts, candidate) if prompts else reference), candidate
+    if candidate.token_ids is not None and reference.token_ids is None:
+        prompts = tokenizers[1] or tokenizers[0]
+        return reference, (with_questions(candidate, prompts, reference) if prompts else candidate)
+    return reference, candidate
+
+
+def _of_tokens(rows: list[tuple[int, int]], orders: Orders) -> Iterator[Finding]:
+    sources = [order.data_set for order in orders]
+    assert sources[0] is not None and sources[1] is not None
+    texts = []
+    for order, data, other in zip(orders, sources, orders[::-1], strict=True):
+        prompts = order.prompts or (other.prompts if data.token_ids is not None else None)
+        texts.append(prompts.rendered(data) if prompts is not None else None)
+    if texts[0] is not None and texts[1] is not None:
+        rendered = compare_rendered(rows, texts[0], texts[1])
+        if rendered is not None:
+            yield rendered_otherwise(rendered, (sources[0].source, sources[1].source))
+    filters = compare_filters(rows, orders)
+    if filters is not None and len(filters.only_reference) + len(filters.only_candidate):
+        yield filters_differ(filters, orders)
+
+
+def _beyond(orders: Orders) -> Iterator[Finding]:
+    for order, side in zip(orders, (Side.REFERENCE, Side.CANDIDATE), strict=True):
+        data = order.data_set
+        if data is None or data.token_ids is None:
+            continue
+        size = order.vocabulary_size or (order.prompts.vocabulary_size if order.prompts else None)
+        rows = rows_beyond(data, size) if size is not None else ()
+        if size is not None and len(rows):
+            yield ids_beyond(data, rows, size, side)
 
 
 def or_predicted(result: RungResult, orders: Orders) -> RungResult:

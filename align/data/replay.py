@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from align.core.errors import ConfigError
 from align.core.text import Text
@@ -115,15 +116,20 @@ def _kept(settings: OrderSettings, rows: Rows) -> tuple[Int64 | None, list[Text]
     """Return the rows left after selection and length filter, None for all of them."""
     kept = _selected(settings, rows.num_rows)
     limit, rule = settings.max_prompt_length, settings.length_filter
-    if rule is None or rule == "no filter":
+    if rule is None or not settings.filters_length:
         return kept, []
     if rows.lengths is not None and limit is not None:
-        lengths = np.array(rows.lengths, np.int64)
         if kept is None:
             kept = np.arange(rows.num_rows, dtype=np.int64)
-        # MindSpeed-RL keeps prompts below the limit, verl those up to it.
-        left = lengths[kept] <= limit if "<=" in rule else lengths[kept] < limit
-        return kept[left], []
+        kept = kept[within(rows.lengths, rule, limit)[kept]]
+        if rows.num_kept not in (None, len(kept)):
+            raise ConfigError(
+                where=FIELDS["length_filter"],
+                problem=f"({rule}, limit {limit}) keeps {len(kept)} rows as the tokenizer at hand "
+                f"counts, and the run's log says {rows.num_kept}",
+                fix="give the tokenizer and the data set the run was trained with",
+            )
+        return kept, []
     num_before = rows.num_rows if kept is None else len(kept)
     if rows.num_kept == num_before:
         return kept, []
@@ -140,6 +146,17 @@ def _kept(settings: OrderSettings, rows: Rows) -> tuple[Int64 | None, list[Text]
         f"假定长度过滤（{rule}，上限 {limit}）没有丢弃任何 prompt：未提供记录保留行数的运行日志",
     )
     return kept, [text]
+
+
+def within(lengths: tuple[int, ...], rule: str, limit: int) -> npt.NDArray[np.bool_]:
+    """Tell which prompts a length filter keeps [n]: below the limit (MindSpeed-RL) or up to it (verl).
+
+    Args:
+        lengths: in tokens [n].
+        rule: "length <= max_prompt_length" or "length < max_prompt_length".
+    """
+    counts = np.array(lengths, np.int64)
+    return counts <= limit if "<=" in rule else counts < limit
 
 
 def _selected(settings: OrderSettings, num_rows: int) -> Int64 | None:

@@ -13,6 +13,7 @@ from align.core.data_set import DataSet
 from align.core.errors import ConfigError, DumpError
 from align.core.run import ArtifactKind
 from align.data.order_settings import SEQUENTIAL, OrderSettings, order_settings
+from align.data.prompt_text import Prompts, PromptText
 from align.data.replay import Prediction, Rows, predict
 from align.data.training_set import joined, training_set
 from dumps.readers.data_fields import FieldMap
@@ -35,16 +36,43 @@ class Given:
 class RunOrder:
     """Settings, rows and prediction of one run; each is worked out when it is asked for."""
 
-    def __init__(self, data: RunData, config: EffectiveConfig, given: Given | None = None) -> None:
-        self._data = data
+    def __init__(
+        self,
+        data: RunData,
+        config: EffectiveConfig,
+        given: Given | None = None,
+        prompts: Prompts | None = None,
+    ) -> None:
+        self._data, self._config = data, config
         self._given = given or Given()
+        self._prompts = prompts
         self.settings = _settings(config, self._given)
 
     def borrow(self, other: RunOrder) -> None:
         """Take the other run's data set, before anything is worked out."""
         self._given = replace(self._given, data_set=other.data_set)
-        for name in ("data_set", "rows", "prediction"):
+        for name in ("data_set", "rows", "prediction", "lengths"):
             self.__dict__.pop(name, None)
+
+    @cached_property
+    def prompts(self) -> PromptText | None:
+        """The run's tokenizer, None where it is not at hand."""
+        return None if self._prompts is None else self._prompts(self._data, self._config)
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...] | None:
+        """Prompt lengths in tokens [num_rows]: of the ids, else as the run's tokenizer counts."""
+        if self.data_set is None:
+            return None
+        if self.data_set.token_ids is not None:
+            return _lengths(self.data_set)
+        return None if self.prompts is None else self.prompts.lengths(self.data_set)
+
+    @property
+    def vocabulary_size(self) -> int | None:
+        """Rows of the model's embedding, None where the configuration does not state them."""
+        size = self._config.values.get("model.vocab_size")
+        return size.value if size is not None and isinstance(size.value, int) else None
 
     @cached_property
     def data_set(self) -> DataSet | None:
@@ -67,7 +95,7 @@ class RunOrder:
         if data_set is not None:
             if counted and counted.num_rows not in (None, len(data_set)):
                 kept = None  # the log counts other data
-            return Rows(len(data_set), kept, _lengths(data_set))
+            return Rows(len(data_set), kept, self.lengths if self.settings.filters_length else None)
         stated = self._given.num_rows or self.settings.num_rows
         if stated is not None:
             return Rows(stated, kept)

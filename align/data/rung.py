@@ -21,11 +21,18 @@ from align.data.constant_edit import find_constant_edit
 from align.data.dynamic_order import dynamic_sampling, is_asynchronous
 from align.data.lost_findings import lost_findings
 from align.data.lost_rows import find_lost_rows
-from align.data.order_cause import Effective, cause_of_lengths, cause_of_prompts, run_orders
+from align.data.order_cause import (
+    Effective,
+    Replay,
+    cause_of_lengths,
+    cause_of_prompts,
+    run_orders,
+)
 from align.data.order_diff import OrderCause
 from align.data.predicted import or_predicted, with_data_sets
 from align.data.prompt_lengths import PromptLengths, compare_lengths, first_difference
 from align.data.prompt_order import PromptOrder, StepPrompts, compare_prompts
+from align.data.prompt_text import Prompts
 from dumps.store.rollout_index import EMPTY_TEXT
 from dumps.store.rollout_pair import RolloutPair, SideRows, pair_rollouts
 from dumps.store.run_data import RunData
@@ -36,16 +43,22 @@ _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
 
 
 def compare(
-    reference: RunData, candidate: RunData, effective: Effective | None = None
+    reference: RunData,
+    candidate: RunData,
+    effective: Effective | None = None,
+    prompts: Prompts | None = None,
 ) -> RungResult:
     """Compare the rows both runs were given.
 
     Args:
         effective: resolves a run's configuration; with it rows that differ are explained by
             replaying both samplers.
+        prompts: loads a run's tokenizer; with it rows are compared as they are rendered, and
+            length filters by what they keep.
     """
-    seen = _seen(reference, candidate, _Explain((reference, candidate), effective))
-    orders = run_orders((reference, candidate), effective)
+    replay = None if effective is None else Replay(effective, prompts)
+    seen = _seen(reference, candidate, _Explain((reference, candidate), replay))
+    orders = run_orders((reference, candidate), replay)
     if orders is None:
         return seen
     predicted = _order_unless_dynamic(or_predicted(seen, orders), reference, candidate)
@@ -71,18 +84,18 @@ class _Explain:
     """Says why rows differ, when it is asked: replaying a sampler takes its time."""
 
     runs: tuple[RunData, RunData]
-    effective: Effective | None
+    replay: Replay | None
 
     def prompts(self, pair: RolloutPair, first: StepPrompts) -> OrderCause | None:
-        return cause_of_prompts(pair, self.runs, self.effective, first.step, first.num_common)
+        return cause_of_prompts(pair, self.runs, self.replay, first.step, first.num_common)
 
     def lengths(self, step: int) -> OrderCause | None:
-        return cause_of_lengths(self.runs, self.effective, step)
+        return cause_of_lengths(self.runs, self.replay, step)
 
     @property
     def rows_are_chosen(self) -> bool:
         """Whether which rows a step has depends on more than a shuffle of the data set."""
-        orders = run_orders(self.runs, self.effective) or ()
+        orders = run_orders(self.runs, self.replay) or ()
         return _why_dynamic(*self.runs) is not None or any(o.settings.chooses_rows for o in orders)
 
 

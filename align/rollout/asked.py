@@ -145,7 +145,7 @@ def special_tokens(data: RunData) -> dict[int, str]:
 
 
 def _listed(content: Mapping[str, object]) -> dict[int, str]:
-    """Read ``added_tokens`` of tokenizer.json, ``added_tokens_decoder`` of tokenizer_config.json."""
+    """Read the ``added_tokens`` of tokenizer.json, the decoder of tokenizer_config.json."""
     added, decoder = content.get("added_tokens"), content.get("added_tokens_decoder")
     entries: list[tuple[object, object]] = []
     if isinstance(added, list):

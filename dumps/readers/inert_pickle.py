@@ -244,7 +244,8 @@ class _Dtype:
         return self.code.startswith("O")
 
     def numpy(self) -> np.dtype[Any]:
-        return np.dtype(self.code).newbyteorder(self.order)  # type: ignore[call-overload,no-any-return]
+        order = self.order if self.order in "<>|" else "<"
+        return np.dtype(order + self.code)
 
 
 class _Array:

@@ -33,7 +33,8 @@ def _sniff(glimpse: Glimpse) -> bool:
     except DumpError:
         return True  # a parquet file it is: reading it says what is wrong
     with file:
-        return guess_fields(_names(file)) is not None
+        names = _names(file)
+        return "response_ids" not in names and guess_fields(names) is not None
 
 
 def read(path: Path, progress: Progress = no_progress, fields: FieldMap | None = None) -> DataSet:

@@ -49,7 +49,7 @@ class Spelling:
 
 
 @dataclass
-class _Pending:
+class Pending:
     """Rows gathered for the next batch."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -59,6 +59,7 @@ class _Pending:
     size_bytes: int = 0
 
     def skip(self, line: int, why: str) -> None:
+        """Count a line that holds no row."""
         self.num_skipped += 1
         if len(self.skipped) < MAX_SKIPPED:
             self.skipped.append(Skipped(line, why))
@@ -72,7 +73,7 @@ def read_batches(
     Raises:
         DumpError: No line of the file is a row.
     """
-    pending, num_rows, first = _Pending(), 0, None
+    pending, num_rows, first = Pending(), 0, None
     for line, row, size_bytes in iter_objects(path, progress):
         if isinstance(row, Unreadable):
             pending.skip(line, row.why)
@@ -86,10 +87,10 @@ def read_batches(
             first = pending.skipped[0]
         if len(pending.rows) >= MAX_ROWS or pending.size_bytes >= MAX_BYTES:
             num_rows += len(pending.rows)
-            yield _batch(path, format, spelling, pending)
-            pending = _Pending()
+            yield batch_of(path, format, spelling, pending)
+            pending = Pending()
     if pending.rows or (num_rows and pending.num_skipped):
-        yield _batch(path, format, spelling, pending)
+        yield batch_of(path, format, spelling, pending)
     elif not num_rows:
         raise DumpError(
             where=f"{path}:{first.line}" if first else str(path),
@@ -109,7 +110,8 @@ def read_rows(path: Path, lines: Sequence[int]) -> Mapping[int, dict[str, Any]]:
     return found
 
 
-def _batch(path: Path, format: str, spelling: Spelling, pending: _Pending) -> RolloutBatch:
+def batch_of(path: Path, format: str, spelling: Spelling, pending: Pending) -> RolloutBatch:
+    """Turn gathered rows into columns."""
     rows = pending.rows
     notes = list(spelling.notes)
     prompts = _texts(rows, spelling.prompt)

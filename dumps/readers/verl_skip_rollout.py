@@ -25,12 +25,29 @@ from dumps.readers.inert_pickle import Array, Inert, Ragged, plain, read_pickle,
 TQ_BATCH, GEN_BATCH = "tq_batch.pt", "gen_batch.dp"
 Decode = Callable[[Sequence[int]], str]
 _TAKEN = frozenset(
-    "prompts responses rollout_log_probs rm_scores uid index session_id reward_model "
-    "global_steps".split()
+    {
+        "prompts",
+        "responses",
+        "rollout_log_probs",
+        "rm_scores",
+        "uid",
+        "index",
+        "session_id",
+        "reward_model",
+        "global_steps",
+    }
 )
-# Follows from what is taken, or says nothing of a response.
+# Follows from what is taken, or says nothing of a response; prompt is raw_prompt.
 _FOLLOWS = frozenset(
-    "input_ids attention_mask position_ids loss_mask response_mask dummy_tensor".split()
+    {
+        "input_ids",
+        "attention_mask",
+        "position_ids",
+        "loss_mask",
+        "response_mask",
+        "dummy_tensor",
+        "prompt",
+    }
 )
 
 
@@ -115,6 +132,8 @@ def _gen_batch(path: Path, state: Any, decode: Decode | None) -> SavedRollout:
     for i in range(len(prompts)):
         seen = attended[i, width:]
         fields = {name: column[i] for name, column in extras.items() if _is_json(column[i])}
+        if scores is not None and np.float32(fields.get("score", np.nan)) == scores[i].sum():
+            del fields["score"]  # the same in float64: rm_scores are what was trained on
         if masks is not None and not masks[i][seen].all():
             fields["response_mask"] = masks[i][seen].tolist()
         records.append(

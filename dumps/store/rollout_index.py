@@ -7,7 +7,7 @@ by file and line, only where a finding quotes them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from align.core.rollout import RolloutBatch
-from dumps.readers.rollout_rows import read_rows
+from dumps.readers import rollout_rows, rollout_store
 from dumps.store.response_flags import flags_of
 
 Int64 = npt.NDArray[np.int64]
@@ -77,7 +77,7 @@ class RolloutIndex:
         wanted: dict[int, list[int]] = {}
         for row in rows:
             wanted.setdefault(int(self.source[row]), []).append(int(self.line[row]))
-        read = {i: read_rows(Path(self.sources[i]), lines) for i, lines in wanted.items()}
+        read = {i: _read_again(Path(self.sources[i]), lines) for i, lines in wanted.items()}
         return [self._text(int(row), read) for row in rows]
 
     def _text(self, row: int, read: dict[int, Any]) -> RowText:
@@ -104,6 +104,12 @@ class RowText:
     prompt: str
     response: str
     num_prompt_tokens: int | None = None  # where the dump holds the prompt's token ids
+
+
+def _read_again(path: Path, lines: Sequence[int]) -> Mapping[int, dict[str, Any]]:
+    if path.suffix == ".parquet":
+        return rollout_store.read_rows(path, lines)
+    return rollout_rows.read_rows(path, lines)
 
 
 def build_index(batches: Iterable[RolloutBatch]) -> RolloutIndex:

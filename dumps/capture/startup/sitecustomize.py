@@ -1,0 +1,38 @@
+"""Runs as Python starts, where the environment names a capture plan; hands on to the next one.
+
+This folder is first on PYTHONPATH of a captured command and of the workers it starts. It hides any
+other ``sitecustomize``, so that is found and run too.
+"""
+
+import os
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _run_the_next() -> None:
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != _HERE]
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        module = module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+def _hook() -> None:
+    if not os.environ.get("ALIGN_CAPTURE"):
+        return
+    try:
+        from dumps.capture.install import install
+
+        install()
+    except Exception as error:  # whatever it is, the command must run
+        print(f"align capture: not hooked: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+try:
+    _run_the_next()
+finally:
+    _hook()
