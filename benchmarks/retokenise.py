@@ -27,7 +27,7 @@ def _responses(tokenizer: Any, num: int, length: int) -> Iterator[list[int]]:
     vocabulary = tokenizer.get_vocab(with_added_tokens=False)
     spaced = [(t[1:], i) for t, i in vocabulary.items() if t[:1] == "Ġ"]
     words = np.array([i for word, i in spaced if word.isalpha() and word.isascii()])
-    digits = np.array([i for t, i in vocabulary.items() if t.isdigit()])
+    digits = np.array([i for t, i in vocabulary.items() if t.isdigit() and t.isascii()])
     ranks = rng.zipf(1.2, 1_000_000)
     drawn = rng.permutation(words)[ranks[ranks < len(words)]]
     numbers = rng.random(len(drawn)) < 0.1

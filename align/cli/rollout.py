@@ -45,14 +45,26 @@ def convert_command(
     SRC is a file or folder of verl's or MindSpeed-RL's JSON lines, tq_batch.pt, gen_batch.dp or
     the standard store. Pickles are read without executing them.
     """
-    from align.core.document import to_json_value
     from dumps.store.rollout_convert import convert
     from reports.render.json import render
 
     done = convert(source, out, to, tokenizer)
-    click.echo(render(to_json_value(done)) if as_json else _as_text(done, lang), nl=not as_json)
+    click.echo(render(_as_document(done)) if as_json else _as_text(done, lang), nl=not as_json)
     for problem in done.problems:
         click.echo(f"align: {problem}", err=True)
+
+
+def _as_document(done: Conversion) -> dict[str, object]:
+    return {
+        "schema_version": 1,
+        "files": [str(file) for file in done.files],
+        "rows": done.num_rows,
+        "rows_not_read": done.num_skipped,
+        "absent": list(done.absent),
+        "lost": done.lost,
+        "left_out": list(done.left_out),
+        "problems": list(done.problems),
+    }
 
 
 def _as_text(done: Conversion, lang: str) -> str:

@@ -33,9 +33,7 @@ class Conversion:
     left_out: tuple[str, ...] = ()
 
 
-def convert(
-    source: Path, out: Path, to: str, tokenizer: Path | None = None
-) -> Conversion:
+def convert(source: Path, out: Path, to: str, tokenizer: Path | None = None) -> Conversion:
     """Convert a file or all rollout dumps of a folder.
 
     Args:
