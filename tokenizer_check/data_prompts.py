@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from align.core.config_value import ConfigLeaf
@@ -53,6 +53,7 @@ class DataPrompts:
     trust_class: bool
     template: str | None
     values: Mapping[str, Json]
+    _lengths: dict[DataSet, tuple[int, ...] | None] = field(default_factory=dict, repr=False)
 
     @property
     def vocabulary_size(self) -> int:
@@ -69,15 +70,18 @@ class DataPrompts:
 
     def lengths(self, data: DataSet) -> tuple[int, ...] | None:
         """Return the number of tokens of every prompt, None as `rendered`."""
-        if data.token_ids is not None:
-            return tuple(len(ids) for ids in data.token_ids)
+        if data not in self._lengths:
+            self._lengths[data] = self._counted(data)
+        return self._lengths[data]
+
+    def _counted(self, data: DataSet) -> tuple[int, ...] | None:
         texts = self.rendered(data)
         if texts is None:
             return None
-        found = _counted(self.tokenizer, texts)
+        found = tuple(map(len, _encoded(self.tokenizer, texts)))
         if self.by_class is None:
             return found
-        by_class = _counted(self.by_class, texts)
+        by_class = tuple(map(len, _encoded(self.by_class, texts)))
         return by_class if self.trust_class or by_class == found else None
 
     def decoded(self, rows: Sequence[npt.NDArray[np.integer[Any]]]) -> list[str]:
@@ -86,6 +90,12 @@ class DataPrompts:
         ids = [[number for number in row.tolist() if 0 <= number < size] for row in rows]
         texts: list[str] = self.tokenizer.decode_batch(ids, skip_special_tokens=False)
         return texts
+
+    def told_again(self, texts: Sequence[str]) -> list[str]:
+        """Encode and decode, so that a text can be set beside one that was made of ids."""
+        ids = _encoded(self.tokenizer, texts)
+        again: list[str] = self.tokenizer.decode_batch(ids, skip_special_tokens=False)
+        return again
 
     def _filled(self, chats: Sequence[Chat]) -> list[str] | None:
         patterns = dict.fromkeys(tuple(role for role, _ in chat) for chat in chats if chat)
@@ -163,12 +173,13 @@ def _loaded_by_class(content: Content) -> tuple[Tokenizer | None, str]:
     return getattr(found, "backend_tokenizer", None), transformers.__version__
 
 
-def _counted(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[int, ...]:
-    found: list[int] = []
+def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    found: list[list[int]] = []
     for start in range(0, len(texts), _AT_ONCE):
         batch = texts[start : start + _AT_ONCE]
-        found += map(len, tokenizer.encode_batch_fast(batch, add_special_tokens=False))
-    return tuple(found)
+        encodings = tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+        found += [encoding.ids for encoding in encodings]
+    return found
 
 
 def _telling(chats: Sequence[Chat]) -> Iterator[Chat]:

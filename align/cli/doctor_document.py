@@ -74,6 +74,9 @@ def _performance(diagnosis: Diagnosis) -> dict[str, Any]:
             "unknown": list(rate.unknown),
         },
         "capacity": size and {"replicas": size.replicas, "sequences": size.sequences},
+        "memory": [
+            {"name": _both(m.name), "bytes": m.num_bytes, "formula": m.formula} for m in case.memory
+        ],
         "advice": [_advice(judged) for judged in diagnosis.advice],
     }
 

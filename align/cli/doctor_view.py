@@ -134,6 +134,24 @@ def _case_lines(case: Case, lang: str) -> Iterator[str]:
             ).in_language(lang)
             + whole
         )
+    if case.memory:
+        yield from table_lines(_memory_table(case), lang)
+
+
+def _memory_table(case: Case) -> Table:
+    return Table(
+        "doctor.memory",
+        Text(
+            "Memory of a step's tensors on one device (estimate, without activations)",
+            "单卡上一步张量的显存（估算，不含激活值）",
+        ),
+        (
+            Column("name", Text("tensors", "张量")),
+            Column("gib", Text("GiB", "GiB"), numeric=True),
+            Column("formula", Text("formula", "公式")),
+        ),
+        tuple((m.name, float(f"{m.num_bytes / 2**30:.3g}"), m.formula) for m in case.memory),
+    )
 
 
 def _time_lines(time: StepTime, lang: str) -> Iterator[str]:

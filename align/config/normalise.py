@@ -25,13 +25,16 @@ from align.frameworks.registry import frameworks
 _READ_BY_EVERY_ENGINE = ("model.eos_token_id", "model.pad_token_id")  # also where a YAML is trained
 
 
-def effective(raw_configs: Sequence[RawConfig], manifest: RunManifest) -> EffectiveConfig:
+def effective(
+    raw_configs: Sequence[RawConfig], manifest: RunManifest, *, rows: int | None = None
+) -> EffectiveConfig:
     """Resolve everything a run's configuration files state.
 
     Args:
         raw_configs: in path order; of two values of one key the stronger provenance counts, and
             of two equally strong ones the first, with a note.
         manifest: states framework and version where it knows them.
+        rows: of the training data after the length filter; None where they are not counted.
 
     Returns:
         One value for each field that can be known. What cannot is absent, never guessed.
@@ -71,7 +74,7 @@ def effective(raw_configs: Sequence[RawConfig], manifest: RunManifest) -> Effect
     return EffectiveConfig(
         framework=name,
         framework_version=version,
-        values=values | derive(values, name),
+        values=values | derive(values, name, rows=rows),
         unmatched=(*work.unmatched, *files.unmatched),
         ignored=work.ignored | dict(dead),
         notes=tuple(dict.fromkeys([*notes, *work.notes, *([assumption] if assumption else [])])),

@@ -23,9 +23,10 @@ from align.config.unknown_keys import (
 from align.core.config_value import RawConfig
 from align.core.finding import Finding, Severity, Side
 from align.core.recording import missing_artifact
-from align.core.run import RunManifest
+from align.core.run import ArtifactKind, RunManifest
 from align.core.rung import Missing, Rung, RungResult, RungStatus
 from align.core.text import Text, joined
+from dumps.readers.data_set_size import first_data_set_size
 from dumps.store.run_data import RunData
 
 _REFERENCE, _CANDIDATE = Text("reference", "参考"), Text("candidate", "被测")
@@ -35,16 +36,22 @@ _BOTH = Text("both", "两侧")
 def compare(reference: RunData, candidate: RunData) -> RungResult:
     """Compare the configurations of two runs."""
     return compare_raw(
-        (reference.configs, manifest_of(reference)), (candidate.configs, manifest_of(candidate))
+        (reference.configs, manifest_of(reference)),
+        (candidate.configs, manifest_of(candidate)),
+        (counted_rows(reference), counted_rows(candidate)),
     )
 
 
 def compare_raw(
     reference: tuple[Sequence[RawConfig], RunManifest],
     candidate: tuple[Sequence[RawConfig], RunManifest],
+    rows: tuple[int | None, int | None] = (None, None),
 ) -> RungResult:
-    """Compare what the configuration files of two runs state."""
-    sides = effective(*reference), effective(*candidate)
+    """Compare what the configuration files of two runs state.
+
+    ``rows`` of each side's training data give the length of a training that counts epochs.
+    """
+    sides = effective(*reference, rows=rows[0]), effective(*candidate, rows=rows[1])
     absent = _absent(sides)
     if absent:
         return RungResult(
@@ -72,6 +79,13 @@ def compare_raw(
             ]
         ),
     )
+
+
+def counted_rows(data: RunData) -> int | None:
+    """Return the rows of the training data as verl prints them, after the length filter."""
+    logs = [artifact.path for artifact in data.run.of_kind(ArtifactKind.ENVIRONMENT)]
+    counted = first_data_set_size(list(dict.fromkeys(logs)))
+    return (counted.num_kept or counted.num_rows) if counted else None
 
 
 def manifest_of(data: RunData) -> RunManifest:

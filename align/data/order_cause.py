@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from align.core.config_value import EffectiveConfig
 from align.core.text import Text
 from align.data.order_diff import OrderCause, explain
-from align.data.prompt_text import Prompts
+from align.data.prompt_text import Prompts, PromptText
 from align.data.run_order import RunOrder
 from align.data.witness import Witness, length_witness, prompt_witness
 from dumps.store.rollout_pair import RolloutPair, SideRows
@@ -23,14 +23,20 @@ Effective = Callable[[RunData], EffectiveConfig]
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What it takes to replay a run's sampler beside its files."""
+    """What it takes to replay a run's sampler beside its files; loads a tokenizer once."""
 
     effective: Effective
     prompts: Prompts | None = None
+    _loaded: dict[RunData, PromptText | None] = field(default_factory=dict)
 
     def order(self, run: RunData) -> RunOrder:
         """Return a run's order, with nothing but what the run itself holds."""
-        return RunOrder(run, self.effective(run), prompts=self.prompts)
+        return RunOrder(run, self.effective(run), prompts=self._load)
+
+    def _load(self, run: RunData, config: EffectiveConfig) -> PromptText | None:
+        if run not in self._loaded:
+            self._loaded[run] = None if self.prompts is None else self.prompts(run, config)
+        return self._loaded[run]
 
 
 _FEWEST_STEPS = 2  # that must agree at another place: one alone may be chance

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -60,6 +60,7 @@ def _compared(
     reference, candidate = (order.data_set for order in orders)
     if reference is None or candidate is None:
         return (), ()
+    sets = reference, candidate
     reference, candidate = _as_questions(reference, candidate, orders)
     diff = compare_data_sets(reference, candidate)
     if diff is None or (not diff.num_common and diff.edit is None):
@@ -69,7 +70,7 @@ def _compared(
     is_mild = result.status is RungStatus.ALIGNED or reference.format != candidate.format
     severity = Severity.WARNING if is_mild else Severity.ERROR
     rows = tuple(data_set_findings(diff, reference, candidate, severity))
-    return rows, tuple(_of_tokens(common_rows(reference, candidate), orders))
+    return rows, tuple(_of_tokens(common_rows(reference, candidate), sets, orders))
 
 
 def _as_questions(
@@ -86,30 +87,40 @@ def _as_questions(
     return reference, candidate
 
 
-def _of_tokens(rows: list[tuple[int, int]], orders: Orders) -> Iterator[Finding]:
-    sources = [order.data_set for order in orders]
-    assert sources[0] is not None and sources[1] is not None
-    texts = []
-    for order, data, other in zip(orders, sources, orders[::-1], strict=True):
-        prompts = order.prompts or (other.prompts if data.token_ids is not None else None)
-        texts.append(prompts.rendered(data) if prompts is not None else None)
-    if texts[0] is not None and texts[1] is not None:
-        rendered = compare_rendered(rows, texts[0], texts[1])
+def _of_tokens(
+    rows: list[tuple[int, int]], sets: tuple[DataSet, DataSet], orders: Orders
+) -> Iterator[Finding]:
+    ours, theirs = _rendered(sets, orders)
+    if ours is not None and theirs is not None:
+        rendered = compare_rendered(rows, ours, theirs)
         if rendered is not None:
-            yield rendered_otherwise(rendered, (sources[0].source, sources[1].source))
+            yield rendered_otherwise(rendered, (sets[0].source, sets[1].source))
     filters = compare_filters(rows, orders)
     if filters is not None and len(filters.only_reference) + len(filters.only_candidate):
         yield filters_differ(filters, orders)
 
 
+def _rendered(sets: tuple[DataSet, DataSet], orders: Orders) -> list[Sequence[str] | None]:
+    """Render both data sets; texts go through the tokenizer where the other side is made of ids."""
+    of_ids = [data.token_ids is not None for data in sets]
+    found: list[Sequence[str] | None] = []
+    for i, data in enumerate(sets):
+        prompts = orders[i].prompts or (orders[1 - i].prompts if of_ids[i] else None)
+        texts = None if prompts is None else prompts.rendered(data)
+        if prompts is not None and texts is not None and of_ids[1 - i] and not of_ids[i]:
+            texts = prompts.told_again(texts)
+        found.append(texts)
+    return found
+
+
 def _beyond(orders: Orders) -> Iterator[Finding]:
     for order, side in zip(orders, (Side.REFERENCE, Side.CANDIDATE), strict=True):
-        data = order.data_set
+        data, size = order.data_set, order.vocabulary_size
         if data is None or data.token_ids is None:
             continue
-        size = order.vocabulary_size or (order.prompts.vocabulary_size if order.prompts else None)
-        rows = rows_beyond(data, size) if size is not None else ()
-        if size is not None and len(rows):
+        if size is None and order.prompts is not None:
+            size = order.prompts.vocabulary_size
+        if size is not None and len(rows := rows_beyond(data, size)):
             yield ids_beyond(data, rows, size, side)
 
 

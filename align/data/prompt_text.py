@@ -34,6 +34,10 @@ class PromptText(Protocol):
         """Return the text of token ids [n], special tokens kept."""
         ...
 
+    def told_again(self, texts: Sequence[str]) -> Sequence[str]:
+        """Encode and decode texts [n], so that they can be set beside decoded ones."""
+        ...
+
 
 Prompts = Callable[[RunData, EffectiveConfig], PromptText | None]
 """Loads a run's tokenizer; None where its files do not hold one."""

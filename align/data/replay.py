@@ -149,7 +149,7 @@ def _kept(settings: OrderSettings, rows: Rows) -> tuple[Int64 | None, list[Text]
 
 
 def within(lengths: tuple[int, ...], rule: str, limit: int) -> npt.NDArray[np.bool_]:
-    """Tell which prompts a length filter keeps [n]: below the limit (MindSpeed-RL) or up to it (verl).
+    """Tell which prompts a length filter keeps [n]: up to the limit, or only below it.
 
     Args:
         lengths: in tokens [n].

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from align.core.data_set import DataSet
 from align.data.constant_edit import Edit, edit_between
@@ -113,7 +114,7 @@ def compare_filters(
     )
 
 
-def _kept(order: RunOrder) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+def _kept(order: RunOrder) -> npt.NDArray[np.bool_] | None:
     settings = order.settings
     if order.data_set is None or settings.length_filter is None:
         return None
@@ -121,9 +122,7 @@ def _kept(order: RunOrder) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
         return np.ones(len(order.data_set), np.bool_)
     if order.lengths is None or settings.max_prompt_length is None:
         return None
-    return np.array(
-        within(order.lengths, settings.length_filter, settings.max_prompt_length), np.bool_
-    )
+    return within(order.lengths, settings.length_filter, settings.max_prompt_length)
 
 
 def rows_beyond(data: DataSet, vocabulary_size: int) -> Int64:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from align.config.derive.memory import MemoryItem, memory_estimate
 from align.config.lint import OneRun
 from align.core.config_value import ConfigLeaf
 from align.core.metric import MetricLog
@@ -51,6 +52,7 @@ class Case:
     Args:
         on_npu: None where the device is not known.
         machine: "a2" or "a3", None where no file names the chip.
+        memory: bytes of one step's tensors on one device, as far as sizes are known.
         complete: a configuration was read to its end, so what it leaves out is not set.
     """
 
@@ -60,6 +62,7 @@ class Case:
     shape: BatchShape
     rate: Throughput | None
     capacity: Capacity | None
+    memory: tuple[MemoryItem, ...]
     on_npu: bool | None
     machine: str | None
     complete: bool
@@ -124,6 +127,7 @@ def case_of(run: OneRun, metrics: MetricLog) -> Case:
         shape=shape,
         rate=throughput(metrics, shape),
         capacity=_capacity(run, shape),
+        memory=tuple(memory_estimate(run.config.values)),
         on_npu=_on_npu(run),
         machine=machine_of(run.fact("device_name")),
         complete=bool(run.stated) and not any("ends at" in n.en for n in run.config.notes),

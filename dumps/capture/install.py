@@ -13,6 +13,7 @@ from types import ModuleType
 import wrapt
 
 from align.frameworks.hook_point import HookPoint, hooked_modules
+from dumps.capture.ray_workers import hook_ray
 from dumps.capture.session import Session, current, timed
 from dumps.capture.wrap import wrap
 
@@ -21,7 +22,6 @@ TABLES = (
     "align.frameworks.stack_hooks",
     "align.frameworks.trl_hooks",
     "align.frameworks.mindspeed_rl_hooks",
-    "align.frameworks.ray_hooks",
 )
 _TAPS = "dumps.capture.taps"
 
@@ -33,6 +33,7 @@ def install() -> Session | None:
     if session is not None:
         for module, points in hooked_modules(hook_points()).items():
             wrapt.register_post_import_hook(_Hook(session, points), module)
+        wrapt.register_post_import_hook(lambda ray: hook_ray(ray, session.log), "ray")
     return session
 
 

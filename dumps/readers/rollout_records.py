@@ -63,7 +63,7 @@ def read_records(path: Path) -> Iterator[RolloutRecord | Skipped]:
             yield Skipped(line, row.why)
             continue
         if spelling is None:
-            spelling = SPELLING if {"input", "output"} <= row.keys() else spelling_of(row)
+            spelling = SPELLING if isinstance(row.get("output"), str) else spelling_of(row)
         if isinstance(row.get(spelling.response), str):
             yield _record(row, spelling)
         else:

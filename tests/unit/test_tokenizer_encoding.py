@@ -37,9 +37,8 @@ _MERGES = [
     ("hell", "o"),
     ("l", "o"),
     ("2", "0"),
-    ("20", "24"),
-]
-_MERGES[6] = ("20", "2")
+    ("20", "2"),
+]  # ids 98 to 104, after 94 printable characters and 4 of white space
 WHOLE: dict[str, Any] = {
     "version": "1.0",
     "truncation": None,
@@ -162,28 +161,20 @@ def test_a_pre_tokenizer_that_cuts_digits_otherwise_is_named_with_a_text(tmp_pat
     }
     finding = the(result, "tokenizer.pre_tokenizer")
     assert "pre_tokenizer.pretokenizers[0].pattern.Regex" in finding.title.en
-    assert "(Chinese)" not in finding.title.en  # no digits of several places before "digits"
-    shown = rows(result)["digits"]
-    assert shown[3:5] == ("'202' (103)", "'20' (102)") or "pre-tokenizer: cuts" in str(shown[5])
+    assert "first text that differs (mixed scripts): '120|" in finding.title.en
+    assert rows(result)["digits"][3:5] == ("'202' (104)", "'2' (17)")
+    assert "pre-tokenizer: cuts '123' '456' / '1' '2'" in str(rows(result)["digits"][5])
 
 
 def test_another_spelling_of_the_same_pre_tokenizer_is_silent(tmp_path: Path) -> None:
     def spelled(whole: dict[str, Any]) -> None:
-        steps = whole["pre_tokenizer"]["pretokenizers"]
-        steps[1]["trim_offsets"] = False  # offsets alone
-        del steps[0]["invert"]
+        whole["pre_tokenizer"]["pretokenizers"][1]["trim_offsets"] = False  # offsets alone
         whole["normalizer"] = {"type": "Sequence", "normalizers": []}
         whole["model"]["dropout"] = 0.0
         del whole["model"]["byte_fallback"]
         whole["model"]["continuing_subword_prefix"] = ""
 
-    path = tmp_path / "spelling"
-    copy = deepcopy(WHOLE)
-    spelled(copy)
-    # the file is still one that the library reads
-    copy["pre_tokenizer"]["pretokenizers"][0]["invert"] = False
-    result = compare(run(path / "a", WHOLE), run(path / "b", copy))
-    assert result.findings == ()
+    assert compared(tmp_path, spelled).findings == ()
 
 
 def test_a_normaliser_of_one_side_is_named_with_the_text_it_changes(tmp_path: Path) -> None:
@@ -192,7 +183,7 @@ def test_a_normaliser_of_one_side_is_named_with_the_text_it_changes(tmp_path: Pa
     assert finding.severity is Severity.ERROR
     assert "(English): 'The larger" in finding.title.en and "'the larger" in finding.title.en
     assert finding.mechanism is not None
-    assert "normaliser: 'The larger" in str(rows(result)["English"][5])
+    assert 'normaliser: "The larger' in str(rows(result)["English"][5])
 
 
 def test_a_pre_tokenizer_that_no_text_shows_is_a_warning(tmp_path: Path) -> None:
@@ -202,6 +193,29 @@ def test_a_pre_tokenizer_that_no_text_shows_is_a_warning(tmp_path: Path) -> None
 
     result = compared(tmp_path, harmless)
     assert weights(result) == {"tokenizer.pre_tokenizer": Severity.WARNING}
+
+
+def test_a_normaliser_that_meets_no_text_it_changes_is_a_warning(tmp_path: Path) -> None:
+    replace = {"type": "Replace", "pattern": {"String": "no such text"}, "content": ""}
+    result = compared(tmp_path, lambda j: j.update(normalizer=replace))
+    assert weights(result) == {"tokenizer.normalizer": Severity.WARNING}
+
+
+def test_a_setting_of_the_model_is_named_and_the_texts_tell_whether_it_acts(
+    tmp_path: Path,
+) -> None:
+    result = compared(tmp_path, lambda j: j["model"].update(ignore_merges=True), "say hello")
+    assert weights(result) == {"tokenizer.model": Severity.WARNING}
+    lost = deepcopy(WHOLE)
+    lost["model"]["merges"].remove(["hell", "o"])  # with ignore_merges, hello is a token by itself
+    whole = deepcopy(lost)
+    whole["model"]["ignore_merges"] = True
+    acting = compare(run(tmp_path / "c", lost, "hello"), run(tmp_path / "d", whole))
+    assert weights(acting) == {
+        "tokenizer.model": Severity.WARNING,
+        "tokenizer.encoding": Severity.ERROR,
+    }
+    assert "model settings" in the(acting, "tokenizer.encoding").title.en
 
 
 def test_an_added_token_of_one_side_is_responsible(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""What a run is: its configuration, versions, environment variables, and small model files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from align.core.run import RunManifest
+from dumps.capture.plan import What
+from dumps.capture.session import Session
+from dumps.capture.writer import WriteFile
+from dumps.readers.env_names import is_fact
+from dumps.store.manifest import write_manifest
+
+PACKAGES = (
+    *("torch", "torch_npu", "transformers", "tokenizers", "numpy", "ray", "tensordict"),
+    *("vllm", "vllm_ascend", "sglang", "verl", "trl", "accelerate", "deepspeed", "peft"),
+    *("megatron_core", "mindspeed", "mindspeed_rl", "flash_attn", "triton", "triton_ascend"),
+)
+MODEL_FILES = (
+    *("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt"),
+    *("chat_template.jinja", "chat_template.json"),
+)
+MOST_MODEL_BYTES = 64 << 20
+
+
+def describe(
+    session: Session, name: str, framework: str, config: str | None, model: str | None
+) -> None:
+    """Write the manifest and have the files that describe a run written.
+
+    Args:
+        name: of the writer.
+        framework: as manifests name it.
+        config: the resolved configuration as YAML.
+        model: folder that the run loads; ignored where it is none on this machine.
+    """
+    session.plan.run.mkdir(parents=True, exist_ok=True)
+    write_manifest(session.plan.run, manifest(framework, session))
+    files: dict[str, WriteFile] = {"environment.sh": _text(environment())}
+    if config is not None:
+        files["config.yaml"] = _text(config)
+    for path in model_files(model):
+        files[f"model/{path.name}"] = _copy(path)
+    session.writer(name).submit(None, files)
+
+
+def manifest(framework: str, session: Session) -> RunManifest:
+    """Return what versions and which device this process runs on."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    if framework == "stack":
+        versions["stack"] = importlib.metadata.version("npu-align")
+    what = ", ".join(kind.value for kind in What if session.plan.takes(kind))
+    return RunManifest(
+        framework=framework,
+        framework_version=versions.get(framework),
+        device=device_kind(),
+        name=session.plan.run.name,
+        versions=versions,
+        notes=(f"recorded by align capture: {what}",),
+    )
+
+
+def device_kind() -> str | None:
+    """Return the accelerator that torch has here: "npu", "cuda" or "cpu"; None without torch."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    for kind in ("npu", "cuda"):
+        device = getattr(torch, kind, None)
+        if device is not None and device.is_available():
+            return kind
+    return "cpu"
+
+
+def environment() -> str:
+    """Return the known variables of this process as a shell script; no other is ever stored."""
+    facts = {name: value for name, value in os.environ.items() if is_fact(name, value)}
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(facts.items())]
+    return "".join(["#!/bin/sh\n", *lines])
+
+
+def model_files(model: str | None) -> list[Path]:
+    """Return the small files of a model folder that say how text becomes ids and what it is."""
+    folder = Path(model) if model else None
+    if folder is None or not folder.is_dir():
+        return []
+    found = [folder / name for name in MODEL_FILES if (folder / name).is_file()]
+    return [path for path in found if path.stat().st_size <= MOST_MODEL_BYTES]
+
+
+def _text(text: str) -> WriteFile:
+    def write(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
+
+    return write
+
+
+def _copy(source: Path) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        shutil.copyfile(source, path)
+
+    return write

@@ -1,0 +1,38 @@
+"""The environment variables that carry a capture from process to process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from dumps.capture.plan import VARIABLE
+
+STARTUP = Path(__file__).resolve().parent / "startup"
+"""Folder that holds nothing but our ``sitecustomize``."""
+
+EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"
+INSTALLER = "dumps.capture.install_now"
+
+
+def child_environment(plan_file: Path, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return a command's environment, which its children inherit."""
+    return {
+        **inherited,
+        VARIABLE: str(plan_file),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(STARTUP), inherited.get("PYTHONPATH")])),
+        EXTERNAL_MODULES: ",".join(filter(None, [inherited.get(EXTERNAL_MODULES), INSTALLER])),
+    }
+
+
+def worker_variables(given: Mapping[str, str]) -> dict[str, str]:
+    """Return what a Ray job's ``env_vars`` must hold besides those given.
+
+    ``${PYTHONPATH}`` is the worker node's own, which Ray fills in. verl's variable is left out: on
+    a node without this package it would stop the worker.
+    """
+    plan = os.environ.get(VARIABLE)
+    if plan is None:
+        return {}
+    rest = given.get("PYTHONPATH", "${PYTHONPATH}")
+    return {VARIABLE: plan, "PYTHONPATH": f"{STARTUP}{os.pathsep}{rest}"}
