@@ -110,6 +110,15 @@ def _optimizer(data: RunData) -> Text | None:
     return Text(f"learning rate of {len(rates)} steps", f"{len(rates)} 步的学习率")
 
 
+def _updates(data: RunData) -> Text | None:
+    updates = data.run.of_kind(ArtifactKind.UPDATES)
+    return (
+        Text(f"updates of {len(updates)} steps", f"{len(updates)} 个 step 的更新")
+        if updates
+        else None
+    )
+
+
 def _curves(data: RunData) -> Text | None:
     steps = data.metrics.step_range
     count = len(data.metrics.series)
@@ -128,6 +137,8 @@ _HELD: Mapping[Rung, Callable[[RunData], Text | None]] = {
     Rung.TOKENS: _tokens,
     Rung.REWARD: _rollout,
     Rung.ADVANTAGE: _tokens,
+    Rung.LOSS: _updates,
+    Rung.BACKWARD: _updates,
     Rung.OPTIMIZER: _optimizer,
     Rung.CURVES: _curves,
 }

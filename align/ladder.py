@@ -33,8 +33,8 @@ def comparisons() -> Mapping[Rung, Compare]:
     import align.config.rung
     import align.curves.rung
     import align.environment.rung
+    import align.referee.loss_rung
     import align.rollout.reward_rung
-    import align.rollout.rung
     import align.rollout.tokens_rung
     import tokenizer_check.rung
 
@@ -43,10 +43,12 @@ def comparisons() -> Mapping[Rung, Compare]:
         Rung.CONFIG: align.config.rung.compare,
         Rung.TOKENIZER: tokenizer_check.rung.compare,
         Rung.DATA: compare_data,
-        Rung.ROLLOUT: align.rollout.rung.compare,
+        Rung.ROLLOUT: compare_rollouts,
         Rung.TOKENS: align.rollout.tokens_rung.compare,
         Rung.REWARD: align.rollout.reward_rung.compare,
         Rung.ADVANTAGE: compare_advantages,
+        Rung.LOSS: align.referee.loss_rung.compare,
+        Rung.BACKWARD: compare_gradients,
         Rung.OPTIMIZER: compare_schedules,
         Rung.CURVES: align.curves.rung.compare,
     }
@@ -80,12 +82,27 @@ def prompts_of_rows(run: RunData, config: EffectiveConfig) -> DataPrompts | None
     return None if isinstance(found, Text) else found
 
 
+def compare_rollouts(reference: RunData, candidate: RunData) -> RungResult:
+    """Compare the responses of both runs, and group sizes with what the runs configure."""
+    from align.config.normalise import effective
+    from align.rollout.rung import compare
+
+    return compare(reference, candidate, lambda run: effective(run.configs, run.run.manifest))
+
+
 def compare_advantages(reference: RunData, candidate: RunData) -> RungResult:
     """Recompute both runs' advantages from their own scores."""
     from align.config.normalise import effective
     from align.rollout.advantage_rung import compare
 
     return compare(reference, candidate, lambda run: effective(run.configs, run.run.manifest))
+
+
+def compare_gradients(reference: RunData, candidate: RunData) -> RungResult:
+    """Compare the norms of both runs' gradients, where they are recorded."""
+    from align.referee.gradient_norms import compare_norms
+
+    return compare_norms(reference, candidate) or not_recorded(Rung.BACKWARD)
 
 
 def compare_schedules(reference: RunData, candidate: RunData) -> RungResult:

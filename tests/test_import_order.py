@@ -26,7 +26,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "align.evals",
         "tokenizer_check",
     ),
-    ("align.layers",),
+    ("align.layers", "align.referee"),
     ("align.stack", "align.ladder"),
     ("align.bisect", "align.inventory", "align.doctor"),
     ("reports",),

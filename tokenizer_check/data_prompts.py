@@ -33,6 +33,7 @@ Chat = tuple[tuple[str, str], ...]
 _MARK = re.compile(r"alignmark(\d+)end")
 _MAX_PATTERNS = 32
 _PROVED = 24  # rows rendered in full
+_COMPARED = 512  # rows encoded in both ways, where the package may cut words its own way
 _AT_ONCE = 4096  # texts encoded at a time
 _NO_NAME = Text("row", "行")
 
@@ -78,11 +79,14 @@ class DataPrompts:
         texts = self.rendered(data)
         if texts is None:
             return None
-        found = tuple(map(len, _encoded(self.tokenizer, texts)))
-        if self.by_class is None:
-            return found
-        by_class = tuple(map(len, _encoded(self.by_class, texts)))
-        return by_class if self.trust_class or by_class == found else None
+        used = self.tokenizer
+        if self.by_class is not None:
+            some = texts[:_COMPARED]
+            alike = _encoded(self.tokenizer, some) == _encoded(self.by_class, some)
+            if not (alike or self.trust_class):
+                return None
+            used = self.by_class
+        return tuple(map(len, _encoded(used, texts)))
 
     def decoded(self, rows: Sequence[npt.NDArray[np.integer[Any]]]) -> list[str]:
         """Return the text of token ids, special tokens kept; ids beyond the vocabulary are none."""

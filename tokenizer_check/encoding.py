@@ -108,18 +108,24 @@ class _Explanation:
         if added is not None:
             return Text(f"added token {added!r}", f"附加 token {added!r}")
         normal = [normalised(tokenizer, text) for tokenizer in self._tokenizers]
-        if normal[0] != normal[1]:
-            ours, theirs = _parted(normal[0], normal[1])
-            return Text(f"normaliser: {ours} / {theirs}", f"normalizer：{ours} / {theirs}")
-        words = [pre_tokens(t, n) for t, n in zip(self._tokenizers, normal, strict=True)]
+        rewritten = first_difference(normal[0], normal[1])
+        words = [pre_tokens(t, normal[0][:rewritten]) for t in self._tokenizers]
+        if rewritten is not None:  # the last word before it may be cut in two
+            words = [side[:-1] for side in words]
         number = first_difference(words[0], words[1])
+        merge = self._merge(words[0][:number])
+        if merge is not None:
+            return merge
         if number is not None:
             cut = [" ".join(map(repr, side[number : number + 2])) or "-" for side in words]
             return Text(
                 f"pre-tokenizer: cuts {cut[0]} / {cut[1]}",
                 f"pre-tokenizer：切分为 {cut[0]} / {cut[1]}",
             )
-        return self._merge(words[0]) or Text(
+        if rewritten is not None:
+            ours, theirs = (repr(side[rewritten : rewritten + _SPAN]) for side in normal)
+            return Text(f"normaliser: {ours} / {theirs}", f"normalizer：{ours} / {theirs}")
+        return Text(
             "model settings of tokenizer.json, or scores of pieces",
             "tokenizer.json 的 model 设置，或各 piece 的分值",
         )
@@ -145,7 +151,7 @@ class _Explanation:
         for word in words:
             made = [merges_made(word, ranks) for ranks in self._ranks]
             number = first_difference(made[0], made[1])
-            if number is None:
+            if number is None or pieces_of(word, made[0]) == pieces_of(word, made[1]):
                 continue
             merge = next(side[number] for side in made if number < len(side))
             ranks = [side.get(merge) for side in self._ranks]
@@ -197,6 +203,10 @@ def merges_made(word: str, ranks: _Ranks) -> list[Merge]:
     return made
 
 
-def _parted(reference: str, candidate: str) -> tuple[str, str]:
-    at = first_difference(reference, candidate) or 0
-    return repr(reference[at : at + _SPAN]), repr(candidate[at : at + _SPAN])
+def pieces_of(word: str, merges: Sequence[Merge]) -> list[str]:
+    """Return what merges leave of a word, made one after the other at their first place."""
+    pieces = list(word)
+    for merge in merges:
+        at = list(pairwise(pieces)).index(merge)
+        pieces[at : at + 2] = ["".join(merge)]
+    return pieces

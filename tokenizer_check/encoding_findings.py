@@ -8,7 +8,7 @@ from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Str
 from align.core.rung import Rung
 from align.core.text import Text
 from tokenizer_check.content import Content
-from tokenizer_check.encoding import EncodingComparison
+from tokenizer_check.encoding import EncodingComparison, first_difference
 from tokenizer_check.pipeline import PartDiff
 
 _MAX_SHOWN = 160
@@ -48,7 +48,7 @@ _NAMES = {
 
 def part(diff: PartDiff, contents: tuple[Content, Content]) -> Finding:
     """Name the setting that differs, and the first text on which it shows."""
-    ours, theirs = _json(diff.reference), _json(diff.candidate)
+    ours, theirs = _shown(_json(diff.reference), _json(diff.candidate))
     shown = Text("", "")
     if diff.sample is not None and diff.results is not None:
         a, b = (repr(text)[:_MAX_SHOWN] for text in diff.results)
@@ -82,8 +82,20 @@ def part(diff: PartDiff, contents: tuple[Content, Content]) -> Finding:
 
 
 def _json(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _shown(reference: str, candidate: str) -> tuple[str, str]:
+    """Cut long settings to what stands around their first difference."""
+    if max(len(reference), len(candidate)) <= _MAX_SHOWN:
+        return reference, candidate
+    start = max(0, (first_difference(reference, candidate) or 0) - _MAX_SHOWN // 2)
+    return _window(reference, start), _window(candidate, start)
+
+
+def _window(text: str, start: int) -> str:
+    end = start + _MAX_SHOWN
+    return f"{'…' if start else ''}{text[start:end]}{'…' if len(text) > end else ''}"
 
 
 def encoding(

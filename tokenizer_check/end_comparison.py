@@ -13,7 +13,17 @@ from dumps.store.run_data import RunData
 from tokenizer_check import end_findings
 from tokenizer_check.chat_template import render
 from tokenizer_check.content import Content, Found
-from tokenizer_check.end_sets import Ids, Stated, end_sets, engine_stops, id_of, stated, stripped
+from tokenizer_check.end_sets import (
+    PREPARES,
+    EndSet,
+    Ids,
+    Stated,
+    end_sets,
+    engine_stops,
+    id_of,
+    stated,
+    stripped,
+)
 from tokenizer_check.recorded_responses import (
     RecordedResponses,
     TrainedEnds,
@@ -43,13 +53,18 @@ class TurnEnd:
 
 @dataclass(frozen=True)
 class Ending:
-    """Everything about the ends of one run's responses."""
+    """Everything about the ends of one run's responses.
+
+    Args:
+        prepared: the eos that MindSpeed-RL's data preparation uses; None without its template.
+    """
 
     side: Side
     name: Text
     data: RunData
     stated: Stated
     turn_end: TurnEnd | None
+    prepared: Ids | None
 
     @cached_property
     def recorded(self) -> RecordedResponses:
@@ -125,10 +140,14 @@ class EndComparison:
 
     def table(self) -> Table:
         """Return every framework's sets of both sides."""
-        sets = [end_sets(side.stated) for side in self.sides]
+        sets = [
+            (*end_sets(side.stated), EndSet("MindSpeed-RL", PREPARES, side.prepared))
+            for side in self.sides
+        ]
         rows = [
             (a.framework, self._user(a.framework), a.use, *_compared(a.ids, b.ids))
             for a, b in zip(*sets, strict=True)
+            if a.use is not PREPARES or (a.ids, b.ids) != (None, None)
         ]
         return Table(
             "tokenizer.end_sets",
@@ -167,7 +186,18 @@ def ending(
 ) -> Ending:
     """Collect what one run's files say about the ends of its responses."""
     name = Text("reference", "参考") if side is Side.REFERENCE else Text("candidate", "被测")
-    return Ending(side, name, data, stated(tokens, content), _turn_end(content, tokens, source))
+    own = stated(tokens, content)
+    end = _turn_end(content, tokens, source)
+    return Ending(side, name, data, own, end, _prepared(own, content, source))
+
+
+def _prepared(own: Stated, content: Content, source: PromptSource | None) -> Ids | None:
+    """Return the eos of data preparation: replace_eos takes the template's first stop word."""
+    if source is None or source.slots is None:
+        return None
+    words = source.slots.stop_words if source.slots.replace_eos else ()
+    number = id_of(words[0], content) if words else own.eos
+    return None if number is None else frozenset({number})
 
 
 def _turn_end(

@@ -46,6 +46,7 @@ class EndSet:
 STOPS = Text("engine stops at", "推理引擎停止于")
 ENDS = Text("trainer ends a response at", "训练侧认定的回复结尾")
 PADS = Text("padding", "填充")
+PREPARES = Text("eos when data is prepared", "数据预处理时的 eos")
 STRIPS = Text("end tokens cut off as padding", "被当作填充截去的结束符")
 
 

@@ -17,7 +17,8 @@ from dumps.readers.registry import reader_named
 from dumps.readers.trainer_inputs import TrainerInputs
 from dumps.store.run_data import RunData
 
-MAX_ROWS = 4096
+MAX_ROWS = 4096  # of the engine
+MAX_STEPS = 16  # of the trainer
 _RESPONSE, _PROMPT = "response_ids", "prompt_ids"
 
 
@@ -129,7 +130,7 @@ def _ids(text: object) -> list[int]:
 
 
 def _trainer_inputs(data: RunData) -> Iterator[TrainerInputs]:
-    for artifact in data.run.of_kind(ArtifactKind.TOKENS):
+    for artifact in tuple(data.run.of_kind(ArtifactKind.TOKENS))[:MAX_STEPS]:
         try:
             inputs = reader_named(artifact.format, artifact.kind).read(artifact.path, no_progress)
         except AlignError:  # the tokens rung says which file, and why

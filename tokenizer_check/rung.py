@@ -40,7 +40,10 @@ def compare(reference: RunData, candidate: RunData) -> RungResult:
         ending(Side.REFERENCE, reference, contents[0], tokens[0], sources[0]),
         ending(Side.CANDIDATE, candidate, contents[1], tokens[1], sources[1]),
     )
-    size = sizes(reference, contents[0]), sizes(candidate, contents[1])
+    size = (
+        sizes(reference, contents[0], ends.reference.recorded.largest_id),
+        sizes(candidate, contents[1], ends.candidate.recorded.largest_id),
+    )
     content = compare_content(reference, candidate, contents, tokens, sources)
     found = (
         *findings(comparison, ends.consequences),

@@ -10,7 +10,6 @@ from align.core.config_value import ConfigValue, RawConfig
 from dumps.readers.embedding_rows import embedding_rows
 from dumps.store.run_data import RunData
 from tokenizer_check.content import Content
-from tokenizer_check.recorded_responses import recorded_responses
 from tokenizer_check.special_tokens import NESTED
 
 _VOCAB_SIZE = ("vocab_size", *(f"{name}.vocab_size" for name in NESTED))
@@ -66,9 +65,8 @@ class Sizes:
         return None if self.largest_seen is None else self.largest_seen + 1
 
 
-def sizes(data: RunData, content: Content) -> Sizes:
-    """Collect one run's sizes."""
-    largest_seen = recorded_responses(data).largest_id
+def sizes(data: RunData, content: Content, largest_seen: int) -> Sizes:
+    """Collect one run's sizes; ``largest_seen`` is -1 where no ids were recorded."""
     tokens = _ids_by_token(content)
     rows = next(_rows(data), None)
     return Sizes(

@@ -6,9 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from align.core.config_value import RawConfig
+from align.core.errors import AlignError
 from align.core.figure import Cell, Column, Table
 from align.core.finding import Finding
+from align.core.run import ArtifactKind
 from align.core.text import Text
+from dumps.readers.reader import no_progress
+from dumps.readers.registry import reader_named
 from dumps.readers.slot_templates import SlotTemplate
 from dumps.store.run_data import RunData
 from tokenizer_check import template_findings
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
 
 Tokenizers = tuple["Tokenizer | None", "Tokenizer | None"]
 _MAX_SPAN = 60
-_PROMPT_TYPE = "prompt_type"
+_RECIPE = "mindspeed_rl_dataset_yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +78,24 @@ def prompt_source(data: RunData, content: Content) -> PromptSource | None:
 
 
 def _prompt_type(data: RunData) -> str | None:
+    """Return the template that the run's files name; None where they name none or several."""
     found = {
         value.value
-        for config in data.configs
+        for config in (*data.configs, *_recipes(data))
         for key, value in config.values.items()
-        if key.rpartition(".")[2] == _PROMPT_TYPE and isinstance(value.value, str)
+        if key.rpartition(".")[2] == "prompt_type" and isinstance(value.value, str)
     }
     return found.pop() if len(found) == 1 else None
+
+
+def _recipes(data: RunData) -> Iterator[RawConfig]:
+    """Yield the settings of data preparation."""
+    for artifact in data.run.of_kind(ArtifactKind.DATA):
+        if artifact.format == _RECIPE:
+            try:
+                yield reader_named(artifact.format, artifact.kind).read(artifact.path, no_progress)
+            except AlignError as error:
+                data.problems.append(error)
 
 
 def compare_templates(

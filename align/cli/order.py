@@ -22,6 +22,7 @@ _SAMPLERS = "torchdata torch mindspeed_rl mindspeed_rl_old trl accelerate megatr
 @click.option("--sampler", type=click.Choice(_SAMPLERS.split()), help="Found in RUN by default.")
 @click.option("--index", type=_PATH, help="MindSpeed-RL's cached *_shuffle_idx.npy.")
 @click.option("--resumed-at", type=click.IntRange(min=1), help="Last step before a restart.")
+@click.option("--ranks", type=click.IntRange(min=1), help="Split the step over so many DP ranks.")
 @click.option("--write", type=_PATH, help="Write the order of steps 1 to K into this file.")
 @lang_option
 @json_option
@@ -35,6 +36,7 @@ def order(
     sampler: str | None,
     index: Path | None,
     resumed_at: int | None,
+    ranks: int | None,
     write: Path | None,
     lang: str,
     as_json: bool,
@@ -43,7 +45,8 @@ def order(
     from align.cli.order_view import StepOrder, as_document, as_text, file_lines
     from align.cli.sides import find_run, load
     from align.config.normalise import effective
-    from align.data.run_order import Given, RunOrder, read_data_sets, read_index
+    from align.data.index_cache import read_index
+    from align.data.run_order import Given, RunOrder, read_data_sets
     from align.ladder import prompts_of_rows
     from dumps.store.atomic import write_atomic
     from reports.render.json import render
@@ -53,7 +56,7 @@ def order(
     given = Given(read_data_sets(data_files, map_keys), num_rows, sampler, ids, resumed_at)
     config = effective(data.configs, data.run.manifest)
     found = RunOrder(data, config, given, prompts_of_rows)
-    shown = StepOrder.of(str(run), found, step, epoch)
+    shown = StepOrder.of(str(run), found, step, epoch, ranks)
     if write is not None:
         write_atomic(write, "".join(file_lines(found, shown)))
         click.echo(f"wrote {write}", err=True)

@@ -12,6 +12,7 @@ from align.data.order_file import order_lines
 from align.data.preprocess import data_set_hash
 from align.data.replay import Prediction
 from align.data.run_order import RunOrder
+from align.data.samplers.balance_batch import split_over_ranks
 
 SCHEMA_VERSION = 1
 
@@ -28,13 +29,17 @@ class StepOrder:
     num_rows: int
     data_set: str | None
     prediction: Prediction
+    ranks: tuple[tuple[int, ...], ...] = ()  # rows of each data-parallel rank, before balancing
 
     @classmethod
-    def of(cls, run: str, found: RunOrder, step: int, epoch: int | None) -> StepOrder:
+    def of(
+        cls, run: str, found: RunOrder, step: int, epoch: int | None, num_ranks: int | None
+    ) -> StepOrder:
         """Predict a step.
 
         Raises:
-            ConfigError: Something is lacking for it, or the epoch has fewer steps.
+            ConfigError: Something is lacking for it, the epoch has fewer steps, or the rows cannot
+                be split equally.
         """
         prediction, data_set = found.prediction, found.data_set
         order, rows = prediction.order, found.rows
@@ -48,16 +53,29 @@ class StepOrder:
         if epoch is not None:
             step += epoch * order.steps_per_epoch
         at = order.place(step)
+        drawn = tuple(order.step(step).tolist())
         return cls(
             run=run,
             step=step,
             epoch=at[0],
             place=at[1] + 1,
-            rows=tuple(order.step(step).tolist()),
+            rows=drawn,
             num_rows=rows.num_rows,
             data_set=data_set.source if data_set else None,
             prediction=prediction,
+            ranks=_split(drawn, num_ranks) if num_ranks is not None else (),
         )
+
+
+def _split(rows: tuple[int, ...], num_ranks: int) -> tuple[tuple[int, ...], ...]:
+    try:
+        return tuple(map(tuple, split_over_ranks(rows, num_ranks)))
+    except ValueError as error:
+        raise ConfigError(
+            where="--ranks",
+            problem=str(error),
+            fix="give a number of ranks that divides the batch",
+        ) from error
 
 
 def as_document(shown: StepOrder) -> dict[str, Any]:
@@ -71,6 +89,7 @@ def as_document(shown: StepOrder) -> dict[str, Any]:
         "step_in_epoch": shown.place,
         "steps_per_epoch": order.steps_per_epoch,
         "rows": list(shown.rows),
+        **({"ranks": [list(rank) for rank in shown.ranks]} if shown.ranks else {}),
         "batch_size": order.batch_size,
         "num_rows": shown.num_rows,
         "data_set": shown.data_set,
@@ -92,6 +111,7 @@ def as_text(shown: StepOrder, lang: str) -> str:
         f"seed {settings.seed}",
     )
     lines = [head.in_language(lang), " ".join(map(str, shown.rows))]
+    lines += [f"  rank {rank}: {' '.join(map(str, rows))}" for rank, rows in enumerate(shown.ranks)]
     lines += [f"  {text.in_language(lang)}" for text in shown.prediction.assumptions]
     return "\n".join(lines)
 

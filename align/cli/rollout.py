@@ -24,8 +24,9 @@ def command() -> None:
 
 command.add_command(
     diff_command(
-        "align.rollout.rung",
+        "align.ladder",
         "Compare counts, lengths and scores per step, responses paired by prompt text.",
+        function="compare_rollouts",
     )
 )
 

@@ -1,4 +1,4 @@
-"""``align run``: what a run folder holds, and its manifest."""
+"""``align run``: what a run folder holds, its manifest, its checksums and its steps."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from align.cli.options import json_option, lang_option
-from align.core.errors import RunError
+from align.core.errors import ExitCode, RunError
 
 
 @click.group()
 def command() -> None:
-    """Say what a run folder holds, and write its manifest."""
+    """Say what a run folder holds, write its manifest, check and thin it out."""
 
 
 @command.command()
@@ -62,3 +62,46 @@ def init(folder: Path, force: bool, dry_run: bool, **stated: Any) -> None:
         click.echo(manifest_json(manifest), nl=False)
     else:
         click.echo(f"wrote {write_manifest(folder, manifest)}", err=True)
+
+
+@command.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@click.argument(
+    "files", type=click.Path(path_type=Path), metavar="FILE...", nargs=-1, required=True
+)
+@click.option("--step", type=click.IntRange(min=0), help="Training step the files belong to.")
+def add(folder: Path, files: tuple[Path, ...], step: int | None) -> None:
+    """Copy FILEs into RUN and enter them into its index, with their checksums."""
+    from dumps.store.verify import add as add_files
+
+    for name in add_files(folder, files, step):
+        click.echo(f"added {name}", err=True)
+
+
+@command.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@json_option
+def verify(folder: Path, as_json: bool) -> None:
+    """Check RUN's files against their checksums; exit 1 where a file or a step is not whole."""
+    from align.cli.verify_view import as_document, as_text
+    from dumps.store.verify import verify as check
+    from reports.render.json import render
+
+    verified = check(folder)
+    if as_json:
+        click.echo(render(as_document(folder, verified)), nl=False)
+    else:
+        click.echo(as_text(folder, verified))
+    click.get_current_context().exit(ExitCode.ALIGNED if verified.is_whole else ExitCode.FINDINGS)
+
+
+@command.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@click.option("--steps", required=True, metavar="1-3,10", help="Steps whose files are removed.")
+def prune(folder: Path, steps: str) -> None:
+    """Remove the files of some steps from RUN, and their entries."""
+    from dumps.capture.plan import parse_steps
+    from dumps.store.verify import prune as remove
+
+    removed = remove(folder, parse_steps(steps))
+    click.echo(f"removed {len(removed)} files of {folder}", err=True)

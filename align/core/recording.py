@@ -18,23 +18,6 @@ _NOT_COMPARED_YET: dict[Rung, tuple[Text, Text]] = {
             "用 verl 的 global_profiler.tool=precision_debugger（msprobe）采集各层。",
         ),
     ),
-    Rung.LOSS: (
-        Text(
-            "old_log_probs, log_probs, advantages and response_mask of one step",
-            "一个 step 的 old_log_probs、log_probs、advantages 与 response_mask",
-        ),
-        Text(
-            "Save these four tensors of one mini-batch on both sides.",
-            "在两侧各保存一个 mini-batch 的这四个张量。",
-        ),
-    ),
-    Rung.BACKWARD: (
-        Text("gradients or gradient norms per parameter", "各参数的梯度或梯度范数"),
-        Text(
-            "Run one step from the same weights and the same rollouts on both sides.",
-            "在两侧用相同权重与相同 rollout 运行一个 step。",
-        ),
-    ),
     Rung.WEIGHT_SYNC: (
         Text(
             "weights in the trainer and in the rollout engine after a sync",
@@ -142,6 +125,33 @@ _COMPARED: dict[Rung, tuple[Text, Text]] = {
             "在 trainer_inputs/STEP.safetensors 中加入 token_level_rewards 与 advantages，"
             "并保留带 uid、prompt_ids、response_ids 的 rollout 数据；"
             "`align train` 会同时记录两者。",
+        ),
+    ),
+    Rung.LOSS: (
+        Text(
+            "log_probs of every update with its reported losses, beside the trainer inputs",
+            "每次更新的 log_probs 与所报告的损失，以及对应的训练输入",
+        ),
+        Text(
+            "Save rows, update, micro_batch and log_probs of every update, and its actor/loss, "
+            "actor/pg_loss and actor/kl_loss, as updates/STEP.safetensors beside "
+            "trainer_inputs/STEP.safetensors with old_log_probs, ref_log_prob and advantages; "
+            "`align train` does both. With one update a step the trainer inputs and the logged "
+            "losses are enough.",
+            "把每次更新的 rows、update、micro_batch、log_probs 以及 actor/loss、actor/pg_loss、"
+            "actor/kl_loss 存为 updates/STEP.safetensors，并保留含 old_log_probs、ref_log_prob、"
+            "advantages 的 trainer_inputs/STEP.safetensors；`align train` 会同时记录两者。"
+            "每步只更新一次时，训练输入与日志中的损失即可。",
+        ),
+    ),
+    Rung.BACKWARD: (
+        Text("gradients or gradient norms of every update", "每次更新的梯度或梯度范数"),
+        Text(
+            "Run one step from the same weights and the same rollouts on both sides, and keep the "
+            "norm of all gradients before clipping as align/norm_of_gradients in "
+            "updates/STEP.safetensors; `align train` does it.",
+            "在两侧用相同权重与相同 rollout 运行一个 step，并把裁剪前全部梯度的范数以 "
+            "align/norm_of_gradients 存入 updates/STEP.safetensors；`align train` 会记录它。",
         ),
     ),
     Rung.OPTIMIZER: (

@@ -21,7 +21,9 @@ class ArtifactKind(str, Enum):
     EVALS = "evals"
     DATA = "data"
     TOKENS = "tokens"
+    UPDATES = "updates"
     ENGINE = "engine"
+    CAPTURE = "capture"
 
 
 @dataclass(frozen=True, slots=True)

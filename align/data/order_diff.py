@@ -66,6 +66,9 @@ def explain(
         num_common: prompts both saw there; predicted orders must share as many rows. None where
             it is not known.
     """
+    stale = _stale(reference, candidate)
+    if stale is not None:
+        return stale
     fits = [_find(run, w) for run, w in zip((reference, candidate), witnesses, strict=True)]
     odd = [(side, fit) for side, fit in zip(_SIDES, fits, strict=True) if _is_odd(fit)]
     if odd:
@@ -101,6 +104,26 @@ _NOT_THE_SETTINGS = OrderCause(
     ),
     is_hint=True,
 )
+
+
+def _stale(reference: RunOrder, candidate: RunOrder) -> OrderCause | None:
+    """Name an index file that one run reads though its configuration makes another order."""
+    found = [(s, r) for s, r in zip(_SIDES, (reference, candidate), strict=True) if _has_stale(r)]
+    if not found:
+        return None
+    names = [_SIDE_NAMES[side] for side, _ in found]
+    return OrderCause(
+        Text(
+            f"{' and '.join(n.en for n in names)} replays a stale *_shuffle_idx.npy that lies "
+            "beside its data",
+            f"{'与'.join(n.zh for n in names)}重放了数据旁遗留的 *_shuffle_idx.npy 索引文件",
+        ),
+        tuple(Evidence(source=str(run.stale_index), side=side) for side, run in found),
+    )
+
+
+def _has_stale(run: RunOrder) -> bool:
+    return run.prediction_or_none is not None and run.stale_index is not None
 
 
 def _find(run: RunOrder, witness: Witness | None) -> OrderFit | None:

@@ -35,7 +35,10 @@ FIELDS = {
     "own_sampler": "data.sampler",
     "train_files": "data.train_files",
     "num_rows": "data.dataset.num_rows",
+    "sequence_length": "data.sequence_length",
+    "split": "data.split",
 }
+_SAMPLER_OF = {"trl": TRL, "huggingface": ACCELERATE, "megatron": MEGATRON}
 _VERL_TORCHDATA = (0, 7)
 _MINDSPEED_RL_NEW = (2, 0)
 
@@ -48,6 +51,8 @@ class OrderSettings:
         sampler: one of `SAMPLERS`.
         seed: as the sampler's generator gets it: a seed of null is torch's constant.
         seed_is_null: the configuration sets no seed, which a selection of rows draws at random.
+        sequence_length: tokens of one sample of Megatron's.
+        split: shares of training, validation and test data, as "99,1,0".
         num_rows: of a data set that the configuration itself makes.
         sources: the effective values the fields come from, by field name here.
     """
@@ -66,6 +71,8 @@ class OrderSettings:
     own_sampler: str | None = None
     train_files: tuple[str, ...] = ()
     num_rows: int | None = None
+    sequence_length: int | None = None
+    split: str | None = None
     sources: Mapping[str, EffectiveValue] = field(default_factory=dict, compare=False, hash=False)
     assumptions: tuple[Text, ...] = field(default=(), compare=False)
 
@@ -73,6 +80,11 @@ class OrderSettings:
     def filters_length(self) -> bool:
         """Whether rows with long prompts are left out before the sampler."""
         return self.length_filter not in (None, NO_FILTER)
+
+    @property
+    def needs_lengths(self) -> bool:
+        """Whether the order depends on how long prompts are."""
+        return self.filters_length or self.sampler == MEGATRON
 
     @property
     def chooses_rows(self) -> bool:
@@ -103,6 +115,8 @@ def order_settings(config: EffectiveConfig) -> OrderSettings:
         own_sampler=_text(values.get("own_sampler")),
         train_files=_files(values.get("train_files")),
         num_rows=_whole(values.get("num_rows")),
+        sequence_length=_whole(values.get("sequence_length")),
+        split=_split(values.get("split")),
         sources=found,
         assumptions=tuple(filter(None, [assumption])),
     )
@@ -133,7 +147,7 @@ def _sampler(config: EffectiveConfig) -> tuple[str | None, Text | None]:
     if config.framework == STACK:  # whose key names the framework whose order it takes
         named = config.values.get(FIELDS["own_sampler"])
         return (_text(named.value) if named else None), None
-    return {"trl": TRL, "huggingface": ACCELERATE}.get(config.framework or ""), None
+    return _SAMPLER_OF.get(config.framework or ""), None
 
 
 def _guessed(config: EffectiveConfig) -> Text | None:
@@ -153,6 +167,12 @@ def _flag(value: ConfigLeaf) -> bool | None:
 
 def _text(value: ConfigLeaf) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def _split(value: ConfigLeaf) -> str | None:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return None if value is None else str(value)
 
 
 def _files(value: ConfigLeaf) -> tuple[str, ...]:

@@ -65,8 +65,12 @@ def predict(
     if not batch_size or batch_size < 1:
         raise _unknown("batch_size", "is not known")
     kept, assumptions = _kept(settings, rows)
+    kept = _trained_on(settings, rows.num_rows, kept)
     num_rows = rows.num_rows if kept is None else len(kept)
-    sampler = _sampler(settings, num_rows, batch_size, index)
+    if settings.sampler == names.MEGATRON and settings.shuffle is not False:
+        sampler: Sampler = _megatron(settings, rows, batch_size, kept)
+    else:
+        sampler = _sampler(settings, num_rows, batch_size, index)
     order = RowOrder(sampler, batch_size, None if kept is None else tuple(kept.tolist()))
     if not order.steps_per_epoch:
         raise ConfigError(
@@ -105,11 +109,59 @@ def _sampler(
         if settings.num_workers is None:
             raise _unknown("num_workers", "is not known")
         return TorchdataRandom(num_rows, seed, settings.num_workers)
-    if name == names.MEGATRON:
-        return MegatronGPT(num_rows, settings.total_epochs or 1, seed)
     if name == names.TORCH:
         return TorchRandom(num_rows, seed)
     return TrlRepeat(num_rows, seed) if name == names.TRL else AccelerateSeedable(num_rows, seed)
+
+
+def _megatron(
+    settings: OrderSettings, rows: Rows, batch_size: int, kept: Int64 | None
+) -> MegatronGPT:
+    for name in ("seed", "total_steps", "sequence_length"):
+        if getattr(settings, name) is None:
+            raise _unknown(name, "is not known")
+    if rows.lengths is None:
+        raise ConfigError(
+            where="the data set",
+            problem="does not tell how many tokens each document has, and Megatron cuts samples "
+            "by tokens",
+            fix="give its .idx with --data",
+        )
+    lengths = rows.lengths if kept is None else tuple(rows.lengths[row] for row in kept.tolist())
+    assert settings.seed is not None and settings.total_steps is not None
+    assert settings.sequence_length is not None
+    num_samples = settings.total_steps * batch_size
+    return MegatronGPT(lengths, settings.sequence_length, num_samples, settings.seed)
+
+
+def _trained_on(settings: OrderSettings, num_rows: int, kept: Int64 | None) -> Int64 | None:
+    """Leave out what Megatron's ``split`` keeps for validation and test."""
+    megatrons = (names.MINDSPEED_RL, names.MINDSPEED_RL_OLD, names.MEGATRON)
+    if settings.split is None or settings.sampler not in megatrons:
+        return kept
+    num_kept = num_rows if kept is None else len(kept)
+    count = num_trained_on(settings.split, num_kept)
+    if count is None:
+        raise _unknown("split", f"is {settings.split!r}, which is no list of shares")
+    if count == num_kept:
+        return kept
+    return np.arange(count, dtype=np.int64) if kept is None else kept[:count]
+
+
+def num_trained_on(split: str, num_rows: int) -> int | None:
+    """Return how many rows, from the first on, are training data; None for what is no split.
+
+    Source: MindSpeed-RL `get_train_valid_test_split_`, which gives what rounding leaves over to
+    the training data.
+    """
+    try:
+        shares = [float(share) for share in split.replace("/", ",").split(",")][:3]
+    except ValueError:
+        return None
+    if sum(shares) <= 0:
+        return None
+    counts = [round(share / sum(shares) * num_rows) for share in shares]
+    return counts[0] - (sum(counts) - num_rows)
 
 
 def _kept(settings: OrderSettings, rows: Rows) -> tuple[Int64 | None, list[Text]]:

@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from align.core.config_value import EffectiveConfig
 from align.core.data_set import DataSet
 from align.core.errors import ConfigError, DumpError
 from align.core.run import ArtifactKind
+from align.core.text import Text
+from align.data.index_cache import find_index, is_stale, read_index
 from align.data.order_settings import SEQUENTIAL, OrderSettings, order_settings
 from align.data.prompt_text import Prompts, PromptText
 from align.data.replay import Prediction, Rows, predict
+from align.data.samplers.mindspeed_rl import MindSpeedRL
 from align.data.training_set import joined, training_set
 from dumps.readers.data_fields import FieldMap
 from dumps.readers.data_set import read_data_set
@@ -51,7 +52,7 @@ class RunOrder:
     def borrow(self, other: RunOrder) -> None:
         """Take the other run's data set, before anything is worked out."""
         self._given = replace(self._given, data_set=other.data_set)
-        for name in ("data_set", "rows", "prediction", "lengths"):
+        for name in ("data_set", "rows", "prediction", "lengths", "stale_index"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -95,7 +96,7 @@ class RunOrder:
         if data_set is not None:
             if counted and counted.num_rows not in (None, len(data_set)):
                 kept = None  # the log counts other data
-            return Rows(len(data_set), kept, self.lengths if self.settings.filters_length else None)
+            return Rows(len(data_set), kept, self.lengths if self.settings.needs_lengths else None)
         stated = self._given.num_rows or self.settings.num_rows
         if stated is not None:
             return Rows(stated, kept)
@@ -115,8 +116,22 @@ class RunOrder:
                 fix="pass --data FILE, or --num-rows N",
             )
         found = predict(self.settings, self.rows, self._given.index)
+        if self.stale_index is not None:
+            found = predict(self.settings, self.rows, read_index(self.stale_index))
+            found = replace(found, assumptions=(*found.assumptions, _replayed(self.stale_index)))
         order = replace(found.order, resumed_at=self._given.resumed_at)
         return replace(found, order=order)
+
+    @cached_property
+    def stale_index(self) -> Path | None:
+        """The index file beside the data that a run reads though its release makes another one."""
+        if self.rows is None or self.data_set is None or self._given.index is not None:
+            return None
+        sampler = predict(self.settings, self.rows).order.sampler
+        if not isinstance(sampler, MindSpeedRL):
+            return None
+        path = find_index(self.data_set.source, sampler)
+        return path if path is not None and is_stale(read_index(path), sampler) else None
 
     @property
     def prediction_or_none(self) -> Prediction | None:
@@ -125,6 +140,15 @@ class RunOrder:
             return self.prediction
         except (ConfigError, DumpError):
             return None
+
+
+def _replayed(path: Path) -> Text:
+    return Text(
+        f"{path} is replayed, as MindSpeed-RL does: a stale index, which its loader shuffles once "
+        "more; delete it to get the order of the configuration",
+        f"按 MindSpeed-RL 的做法重放了 {path}：这是遗留的索引文件，加载器会对它再打乱一次；"
+        "删除后才会得到配置所定的顺序",
+    )
 
 
 def read_data_sets(paths: tuple[Path, ...], map_keys: tuple[str, ...] = ()) -> DataSet | None:
@@ -139,29 +163,6 @@ def read_data_sets(paths: tuple[Path, ...], map_keys: tuple[str, ...] = ()) -> D
     named = dict(key.partition("=")[::2] for key in map_keys)
     fields = FieldMap.of_map_keys(named) if named else None
     return joined([read_data_set(path, fields=fields) for path in paths]) if paths else None
-
-
-def read_index(path: Path) -> tuple[int, ...]:
-    """Read MindSpeed-RL's cached ``*_decoder_packed_shuffle_idx.npy``.
-
-    Raises:
-        DumpError: It is no array of whole numbers.
-    """
-    try:
-        index = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DumpError(
-            where=str(path),
-            problem=f"is no NumPy array ({str(error)[:120]})",
-            fix="give the file MindSpeed-RL wrote beside its .idx",
-        ) from error
-    if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
-        raise DumpError(
-            where=str(path),
-            problem=f"is no list of row numbers but {index.dtype} {index.shape}",
-            fix="give the file that ends in _decoder_packed_shuffle_idx.npy",
-        )
-    return tuple(index.tolist())
 
 
 def _settings(config: EffectiveConfig, given: Given) -> OrderSettings:

@@ -39,6 +39,7 @@ _SAME_NAME: dict[str, str] = {
     "global_batch_size": "data.train_batch_size",
     "micro_batch_size": "actor.micro_batch_size",
     "seq_length": "data.sequence_length",
+    "split": "data.split",
     "seed": "data.seed",
     "data_path": "data.train_files",
     "num_workers": "data.dataloader_num_workers",
@@ -139,7 +140,6 @@ _DECIDES: dict[str, str] = {
     "ref_model": "path · 路径",
     "prompt_type_path": "path · 路径",
     "stage": "decides other fields · 决定其他字段",
-    "split": "share of validation data · 验证数据的划分",
 }
 
 ARGUMENT_IGNORED: dict[str, str] = {

@@ -32,7 +32,6 @@ CONFIG_IGNORED: dict[str, str] = {
     "actor.init_method_std": "weights come from a checkpoint · 权重来自检查点",
     "actor.tokenizer_type": "always Hugging Face · 始终为 Hugging Face",
     "actor.no_pad_to_seq_lengths": "padding is masked · 填充会被屏蔽",
-    "actor.split": "training uses all of it · 训练使用全部数据",
     "actor.full_shuffle_instruction_dataset": _DEAD,
     "actor.dataset_additional_keys": "columns kept for the reward · 为奖励保留的列",
     "actor.is_instruction_dataset": "reader of the data set · 数据集读取方式",

@@ -42,6 +42,7 @@ CONFIG_IGNORED: dict[str, str] = {
     "stack.numerics.*": _EMULATION,
     "stack.num_threads": _EMULATION,
     "stack.record_trainer_inputs": _OUTPUT,
+    "stack.record_sketches": _OUTPUT,
 }
 
 CONFIG_FORMULAS: tuple[Formula, ...] = verl_config.CONFIG_FORMULAS

@@ -1,4 +1,4 @@
-"""Where a capture looks on in TRL's GRPOTrainer."""
+"""Where a capture looks on in TRL's GRPOTrainer; names are those of 0.20 to 1.16."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from align.frameworks.hook_point import HookPoint
 _MODULE = "trl.trainer.grpo_trainer"
 
 
+def _point(attribute: str, tap: str, yields: str) -> HookPoint:
+    return HookPoint(_MODULE, attribute, tap, "trl", (0, 20), yields)
+
+
 HOOKS = (
-    HookPoint(
-        _MODULE,
+    _point("GRPOTrainer.train", "trl:train", "configuration, versions"),
+    _point(
         "GRPOTrainer._generate_and_score_completions",
         "trl:generated",
-        "trl",
-        (0, 20),
-        "rollouts and trainer inputs of a step, a file a rank",
+        "rollouts and trainer inputs of a generation, each rank its own rows",
     ),
+    _point("GRPOTrainer.log", "trl:log", "metrics"),
 )

@@ -23,11 +23,6 @@ def halves(sizes: Sizes, ranks: int, experts: int) -> Op:
     return Join((1, 1))
 
 
-def mla_inputs(sizes: Sizes, ranks: int, experts: int) -> Op:
-    """Build vLLM's fused_qkv_a_proj; it is never cut, and its parts have no common unit."""
-    return Join((sizes.q_lora, sizes.kv_lora + sizes.rope))
-
-
 def stacked_halves(sizes: Sizes, ranks: int, experts: int) -> Op:
     """Build gate and up of all experts as one 3-D tensor."""
     return Chain((Join((1, 1)), Stack(experts)))
@@ -39,12 +34,12 @@ def stacked(sizes: Sizes, ranks: int, experts: int) -> Op:
 
 
 def grouped_first(sizes: Sizes, ranks: int, experts: int) -> Op:
-    """Build Megatron's weight1 [hidden, experts · 2 ffn], a raw view of [experts, hidden, 2 ffn]."""
+    """Build Megatron's weight1 [hidden, experts · 2 ffn], a view of [experts, hidden, 2 ffn]."""
     return Chain((Join((1, 1)), Stack(experts), Transpose(), Fold(experts, "inner")))
 
 
 def grouped_second(sizes: Sizes, ranks: int, experts: int) -> Op:
-    """Build Megatron's weight2 [experts · ffn, hidden], a raw view of [experts, ffn, hidden]."""
+    """Build Megatron's weight2 [experts · ffn, hidden], a view of [experts, ffn, hidden]."""
     return Chain((Stack(experts), Transpose(), Fold(experts, "outer")))
 
 
@@ -87,6 +82,11 @@ def attention(*, qk_norm: bool = False) -> tuple[Rule, ...]:
         _heads("weight"),
         _heads("bias"),
         one("self_attn.o_proj.weight", ("hidden", "q"), "self_attention.linear_proj.weight", 1),
+        Rule(
+            (Part("self_attn.o_proj.bias", ("hidden",)),),
+            {"megatron": Form("self_attention.linear_proj.bias")},
+            when=_with_out_bias,
+        ),
         *(norms if qk_norm else ()),
     )
 
@@ -107,6 +107,10 @@ def _heads(kind: str) -> Rule:
 
 def _with_bias(sizes: Sizes) -> bool:
     return sizes.qkv_bias
+
+
+def _with_out_bias(sizes: Sizes) -> bool:
+    return sizes.out_bias
 
 
 EXPERTS = (

@@ -70,8 +70,7 @@ class Join:
 
     def _split(self, tensor: Tensor) -> Sequence[Tensor]:
         unit = tensor.shape[0] // sum(self.ratio)
-        parts: Sequence[Tensor] = tensor.split([unit * share for share in self.ratio])
-        return parts
+        return torch.split(tensor, [unit * share for share in self.ratio])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class GroupHeads:
         tail, num_query = whole.shape[1:], self.heads // self.groups
         head_dim = whole.shape[0] // (self.heads + 2 * self.groups)
         grouped = whole.reshape(self.groups, (num_query + 2) * head_dim, *tail)
-        parts = grouped.split([num_query * head_dim, head_dim, head_dim], 1)
+        parts = torch.split(grouped, [num_query * head_dim, head_dim, head_dim], 1)
         return [p.reshape(self.groups * p.shape[1], *tail) for p in parts]
 
 

@@ -22,6 +22,7 @@ class Sizes:
     ffn: int
     tied: bool
     qkv_bias: bool = False
+    out_bias: bool = False
     experts: int = 0
     moe_ffn: int = 0
     shared_ffn: int = 0
@@ -79,6 +80,7 @@ def sizes_of(config: Mapping[str, Any], *, where: str) -> Sizes:
         ffn=number("intermediate_size"),
         tied=bool(config.get("tie_word_embeddings", False)),
         qkv_bias=bool(config.get("attention_bias", config.get("model_type") == "qwen2")),
+        out_bias=bool(config.get("attention_bias", False)),
         experts=experts,
         moe_ffn=moe_ffn,
         shared_ffn=moe_ffn * number("n_shared_experts", default=0),
@@ -92,7 +94,6 @@ def sizes_of(config: Mapping[str, Any], *, where: str) -> Sizes:
     )
 
 
-
 def _experts(config: Mapping[str, Any]) -> int:
     names = ("n_routed_experts", "num_experts", "num_local_experts")
     return next((int(config[n]) for n in names if isinstance(config.get(n), int)), 0)
@@ -104,6 +105,4 @@ def _moe_layers(config: Mapping[str, Any], layers: int) -> frozenset[int]:
     step = int(config.get("decoder_sparse_step") or config.get("moe_layer_freq") or 1)
     dense = frozenset(config.get("mlp_only_layers") or ())
     shift = 1 if "decoder_sparse_step" in config else 0
-    return frozenset(
-        i for i in range(first, layers) if i not in dense and (i + shift) % step == 0
-    )
+    return frozenset(i for i in range(first, layers) if i not in dense and (i + shift) % step == 0)

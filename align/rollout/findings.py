@@ -10,7 +10,7 @@ from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Str
 from align.core.rung import Rung
 from align.core.text import Text
 from align.rollout.permutation import FAMILY
-from align.rollout.shift import LENGTH, SCORE, Tested
+from align.rollout.shift import LENGTH, SCORE, Tested, has
 from dumps.store.rollout_index import Int64
 from dumps.store.rollout_pair import RolloutPair, SideRows
 
@@ -43,11 +43,11 @@ _LATER_FIX = Text(
     "Nothing to change here; look at the metrics of the steps before it.",
     "此处无需修改；请查看在此之前各步的指标。",
 )
-_DEGENERATE_WHY = Text(
+DEGENERATE_WHY = Text(
     "Such responses come from broken weights or a broken engine, not from training.",
     "这样的回复来自损坏的权重或推理引擎，而不是训练结果。",
 )
-_DEGENERATE_FIX = Text(
+DEGENERATE_FIX = Text(
     "Check the rollout engine's weights after the weight sync of this step, its memory release "
     "(sleep mode) and its kernels; generate one prompt with the engine alone.",
     "请检查该步权重同步之后推理引擎中的权重、显存释放（sleep mode）与算子；"
@@ -126,8 +126,8 @@ def degenerate(pair: RolloutPair, tested: Tested) -> Finding:
         tested,
         severity=Severity.ERROR,
         noise_sized=False,
-        why=_DEGENERATE_WHY,
-        fix=_DEGENERATE_FIX,
+        why=DEGENERATE_WHY,
+        fix=DEGENERATE_FIX,
     )
 
 
@@ -209,8 +209,7 @@ def _first_rows(pair: RolloutPair, reference: int, candidate: int) -> tuple[Evid
 def _row_of_step(rows: SideRows, side: Side, tested: Tested, value: float) -> Evidence:
     """Point at the tested step: at a response that shows the property, where one does."""
     of_step = _of_step(rows, tested.step)
-    flag = tested.statistic.flag
-    shows = of_step[(rows.flags[of_step] & flag.value) > 0] if flag else of_step[:0]
+    shows = of_step[has(rows.flags[of_step], tested.statistic)]
     if not len(shows):
         return _row(rows, of_step[0], side, value)
     (text,) = rows.index.texts(rows.row[shows[:1]])

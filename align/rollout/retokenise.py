@@ -20,16 +20,20 @@ _KEPT = 5
 _REPLACEMENT = "\ufffd"
 
 
-class Encoder(Protocol):
-    """The part of a `tokenizers.Tokenizer` that is used here."""
-
-    def decode_batch(
-        self, sequences: list[list[int]], skip_special_tokens: bool = True
-    ) -> list[str]: ...
+class BatchEncoder(Protocol):
+    """The part of a `tokenizers.Tokenizer` that makes ids of texts."""
 
     def encode_batch_fast(
         self, input: list[str], *, add_special_tokens: bool = True
     ) -> Sequence[Encoded]: ...
+
+
+class Encoder(BatchEncoder, Protocol):
+    """The part of a `tokenizers.Tokenizer` that a round trip takes."""
+
+    def decode_batch(
+        self, sequences: list[list[int]], skip_special_tokens: bool = True
+    ) -> list[str]: ...
 
     def id_to_token(self, id: int) -> str | None: ...
 
@@ -179,7 +183,7 @@ def prefix_breaks(batch: TokenBatch) -> Iterator[Broken]:
         )
 
 
-def breaks_prefix(texts: Sequence[str], tokenizer: Encoder) -> tuple[int, int] | None:
+def breaks_prefix(texts: Sequence[str], tokenizer: BatchEncoder) -> tuple[int, int] | None:
     """Return the first turn, and its token, at which encoding a growing conversation changes.
 
     Args:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from align.core.rung import Rung
 from align.core.text import Text
@@ -32,6 +34,8 @@ class Statistic:
         rung: link that produces it.
         flag: bit of `ResponseFlag`, None for length, score and repeats.
         degenerate: no trained policy gives it: differences count at any step.
+        known: bit that says whether a row records the flag at all; None where its text decides.
+        absent: the statistic is the share of rows without the flag.
     """
 
     id: str
@@ -40,6 +44,8 @@ class Statistic:
     name: Text
     flag: ResponseFlag | None = None
     degenerate: bool = False
+    known: ResponseFlag | None = None
+    absent: bool = False
 
 
 LENGTH = Statistic(
@@ -99,7 +105,60 @@ STATISTICS = (
         Text("share of responses with bytes that are no text", "含非法字节的回复占比"),
         ResponseFlag.REPLACED,
     ),
+    Statistic(
+        "non_printing",
+        "rollout/non_printing",
+        Rung.ROLLOUT,
+        Text(
+            "share of responses with a run of characters that do not print",
+            "含连续不可打印字符的回复占比",
+        ),
+        ResponseFlag.NON_PRINTING,
+        degenerate=True,
+    ),
+    Statistic(
+        "truncated",
+        "response_length/clip_ratio",
+        Rung.ROLLOUT,
+        Text("share of responses cut at the length limit", "被长度上限截断的回复占比"),
+        ResponseFlag.CUT,
+        known=ResponseFlag.END_KNOWN,
+    ),
+    Statistic(
+        "missing_eos",
+        "rollout/missing_eos",
+        Rung.ROLLOUT,
+        Text(
+            "share of responses that do not end in a special token",
+            "结尾没有特殊 token 的回复占比",
+        ),
+        ResponseFlag.SPECIAL_END,
+        known=ResponseFlag.SPECIAL_KEPT,
+        absent=True,
+    ),
+    Statistic(
+        "chinese",
+        "rollout/chinese",
+        Rung.ROLLOUT,
+        Text("share of responses written in Chinese", "以中文为主的回复占比"),
+        ResponseFlag.CHINESE,
+    ),
+    Statistic(
+        "mixed_languages",
+        "rollout/mixed_languages",
+        Rung.ROLLOUT,
+        Text("share of responses that mix Chinese and Latin text", "中英文混杂的回复占比"),
+        ResponseFlag.MIXED,
+    ),
 )
+
+
+def has(flags: npt.NDArray[np.integer[Any]], statistic: Statistic) -> Bool:
+    """bool [n]: the rows that have the property; none for a statistic that is no flag."""
+    if statistic.flag is None:
+        return np.zeros(len(flags), np.bool_)
+    shows: Bool = ((flags & statistic.flag.value) > 0) != statistic.absent
+    return shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +234,10 @@ class Responses:
             return self.length
         if statistic is SCORE:
             return self.score
-        assert statistic.flag is not None
-        return ((self.flags & statistic.flag.value) > 0).astype(np.float64)
+        value = has(self.flags, statistic).astype(np.float64)
+        if statistic.known is not None:
+            value[(self.flags & statistic.known.value) == 0] = np.nan
+        return value
 
 
 def common_responses(pair: RolloutPair) -> Responses:

@@ -40,26 +40,43 @@ class Checked:
     padding: frozenset[int]
 
 
-def check(rows: TokenRows, decode: Decode | None, vocabulary: int | None = None) -> Checked:
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What is known of a side's tokenizer.
+
+    Args:
+        decode: ids to text without special tokens.
+        size: the number of ids.
+        special: the ids of special tokens.
+    """
+
+    decode: Decode
+    size: int
+    special: frozenset[int]
+
+
+def check(rows: TokenRows, vocabulary: Vocabulary | None) -> Checked:
     """Check every row of a run.
 
     Args:
         rows: of one run.
-        decode: token ids to text without special tokens; None where the tokenizer is not known.
-        vocabulary: the number of its ids, None likewise.
+        vocabulary: None where the tokenizer is not known.
     """
     stops = stop_ids(rows)
+    special = None if vocabulary is None else vocabulary.special
+    decode = None if vocabulary is None else vocabulary.decode
     broken: list[Broken] = []
     num_matched = 0
     for step in rows.trainer:
         alone = step.rows()
-        broken += (found for row in alone for found in row_defects(row, vocabulary))
-        broken += label_defects(alone, stops or likely_stops(alone))
+        ends = stops or likely_stops(alone, special)
+        broken += (found for row in alone for found in row_defects(row, _size(vocabulary)))
+        broken += label_defects(alone, ends)
         pairs = matched(rows.engine.get(step.step, ()), step)
         num_matched += len(pairs)
         for engine, row in pairs:
             broken += _response(step, row, engine, stops, decode)
-        broken += _masks(step, pairs) if pairs else mask_defects(alone, likely_stops(alone))
+        broken += _masks(step, pairs) if pairs else mask_defects(alone, ends)
     for batch in rows.plain:
         broken += _alone(batch, stops, vocabulary)
     return Checked(
@@ -71,11 +88,17 @@ def check(rows: TokenRows, decode: Decode | None, vocabulary: int | None = None)
     )
 
 
-def _alone(batch: TokenBatch, stops: frozenset[int], vocabulary: int | None) -> Iterator[Broken]:
+def _size(vocabulary: Vocabulary | None) -> int | None:
+    return None if vocabulary is None else vocabulary.size
+
+
+def _alone(
+    batch: TokenBatch, stops: frozenset[int], vocabulary: Vocabulary | None
+) -> Iterator[Broken]:
     """Check a dump that has no counterpart within its run."""
-    ends = stops or likely_stops(batch.rows)
+    ends = stops or likely_stops(batch.rows, None if vocabulary is None else vocabulary.special)
     for row in batch.rows:
-        yield from row_defects(row, vocabulary)
+        yield from row_defects(row, _size(vocabulary))
     yield from mask_defects(batch.rows, ends)
     yield from label_defects(batch.rows, ends)
     yield from packed_defects(batch.packed) if batch.packed is not None else ()

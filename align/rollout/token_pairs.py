@@ -9,6 +9,7 @@ from enum import Enum
 from functools import cached_property, lru_cache
 
 import numpy as np
+import numpy.typing as npt
 from rapidfuzz.distance import Indel
 
 from align.core.threshold import Threshold
@@ -180,18 +181,23 @@ def _is_changed(a: TokenRow, b: TokenRow, decode: Callable[[Sequence[int]], str]
     ours, theirs = a.response, b.response
     if not ours or not theirs:
         return not (ours or theirs)
-    if ours[:-1] == theirs or theirs[:-1] == ours:
+    if ours[:-1] == theirs or theirs[:-1] == ours or (ours[:-1] == theirs[:-1] != ()):
         return True
     if a.response_text and a.response_text == b.response_text:
         return True
-    sketches = _sketch(ours), _sketch(theirs)
-    shared = len(sketches[0] & sketches[1])
-    if shared and shared >= _MIN_SHARED * min(map(len, sketches)):
-        likeness = similarity(ours, theirs)
-        common = likeness * (len(ours) + len(theirs)) / 2
-        if likeness >= NEAR.value and common >= _MIN_COMMON:
-            return True
+    if is_near(ours, theirs):
+        return True
     return decode is not None and ours[:1] == theirs[:1] and decode(ours) == decode(theirs)
+
+
+def is_near(a: Ids, b: Ids) -> bool:
+    """Tell whether one response is the other, changed at some places."""
+    sketches = _sketch(a), _sketch(b)
+    shared = len(sketches[0] & sketches[1])
+    if not shared or shared < _MIN_SHARED * min(map(len, sketches)):
+        return False
+    likeness = similarity(a, b)
+    return likeness >= NEAR.value and likeness * (len(a) + len(b)) / 2 >= _MIN_COMMON
 
 
 @lru_cache(maxsize=4096)
@@ -200,7 +206,7 @@ def _sketch(sequence: Ids) -> frozenset[int]:
     ids = np.array(sequence, np.int64).astype(np.uint64)
     if len(ids) < _SHINGLE:
         return frozenset()
-    hashes = np.zeros(len(ids) - _SHINGLE + 1, np.uint64)
+    hashes: npt.NDArray[np.uint64] = np.zeros(len(ids) - _SHINGLE + 1, np.uint64)
     for offset in range(_SHINGLE):
         hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + ids[offset : offset + len(hashes)]
     hashes ^= hashes >> np.uint64(29)

@@ -140,11 +140,14 @@ def roles(row: TokenRow, stops: frozenset[int]) -> Iterator[Role]:
             yield Role.RESPONSE
 
 
-def likely_stops(rows: Sequence[TokenRow]) -> frozenset[int]:
+def likely_stops(rows: Sequence[TokenRow], special: frozenset[int] | None = None) -> frozenset[int]:
     """Infer at which ids the model stops.
 
     An id that ends the responses which the engine says stopped; else one that ends at least two
     responses and stands inside none, as an end token does and a word does not.
+
+    Args:
+        special: the tokenizer's special tokens, of which an end is one; None where not known.
     """
     stated = {row.response[-1] for row in rows if row.stopped and row.response}
     if stated:
@@ -155,4 +158,6 @@ def likely_stops(rows: Sequence[TokenRow]) -> frozenset[int]:
         if row.response:
             ends[row.response[-1]] = ends.get(row.response[-1], 0) + 1
             inside.update(row.response[:-1])
+    if special is not None:
+        return special & ends.keys()
     return frozenset(i for i, count in ends.items() if count > 1 and i not in inside)

@@ -152,4 +152,102 @@ WORDING: Mapping[Defect, Wording] = {
             "response_mask[i] 应与 responses[i] 对应。",
         ),
     ),
+    Defect.IDS_BEYOND_VOCABULARY: Wording(
+        Text(
+            "token ids lie outside the tokenizer's vocabulary",
+            "存在超出分词器词表的 token id",
+        ),
+        Text(
+            "The embedding has no trained row for such an id, or none at all: it is a padded row "
+            "that was sampled, the id of another tokenizer, or memory read too early.",
+            "这样的 id 在 embedding 中没有训练过的行，甚至没有对应的行："
+            "可能采样到了补齐的词表行、来自另一个分词器，或者数据在就绪之前就被读取。",
+        ),
+        Text(
+            "Compare len(tokenizer) with vocab_size and the embedding's rows, and mask the padded "
+            "rows of the logits before sampling.",
+            "请对照 len(tokenizer)、vocab_size 与 embedding 的行数，"
+            "并在采样前屏蔽 logits 中补齐的行。",
+        ),
+    ),
+    Defect.POSITIONS_DUPLICATED: Wording(
+        Text(
+            "position_ids repeat: neighbouring tokens share a position",
+            "position_ids 有重复：相邻 token 位置相同",
+        ),
+        Text(
+            "Tokens with one position get one rotary angle; attention cannot tell their order.",
+            "位置相同的 token 旋转角度也相同，注意力无法区分它们的先后。",
+        ),
+        Text(
+            "Derive position_ids from attention_mask (cumsum - 1) over the whole row, after prompt "
+            "and response are joined.",
+            "请在拼接 prompt 与回复之后，由整行的 attention_mask 计算 position_ids（cumsum - 1）。",
+        ),
+    ),
+    Defect.PADDING_INSIDE: Wording(
+        Text(
+            "tokens in the middle of a row are not attended",
+            "一行中间的 token 未被注意（attention_mask 为 0）",
+        ),
+        Text(
+            "What stands there is hidden from every later token: padding that was left between "
+            "pieces, or a real token that has the id of padding.",
+            "后面的 token 都看不到这些位置：要么是片段之间残留的补齐，"
+            "要么是 id 与 pad 相同的真实 token。",
+        ),
+        Text(
+            "Build attention_mask from lengths, not by comparing ids with the pad id, and pad once "
+            "after joining all pieces.",
+            "请按长度而不是按 pad id 构造 attention_mask，并在拼接完所有片段之后只补齐一次。",
+        ),
+    ),
+    Defect.LABELS_DIFFER: Wording(
+        Text(
+            "labels name other tokens than the row has",
+            "labels 与该行的 token 不一致",
+        ),
+        Text(
+            "The loss pulls the model towards tokens that are not in the sequence.",
+            "损失会把模型拉向序列中并不存在的 token。",
+        ),
+        Text(
+            "Copy labels from input_ids after the last change to them, and set -100 where no loss "
+            "is wanted.",
+            "请在最后一次修改 input_ids 之后再复制出 labels，并在不计损失处设为 -100。",
+        ),
+    ),
+    Defect.PACKED_BOUNDARIES: Wording(
+        Text(
+            "cu_seqlens do not match the packed sequences",
+            "cu_seqlens 与打包的序列不一致",
+        ),
+        Text(
+            "A token attends to another sequence, or loses the beginning of its own.",
+            "token 会注意到别的序列，或者看不到自己序列的开头。",
+        ),
+        Text(
+            "cu_seqlens is [0, cumsum of the lengths]; position_ids begin at 0 at each of them. "
+            "Where sequences are padded to a multiple of TP and CP, use the padded lengths.",
+            "cu_seqlens 应为 [0, 各长度的累加]，position_ids 在每个边界处从 0 开始。"
+            "若按 TP、CP 的倍数补齐，则使用补齐后的长度。",
+        ),
+    ),
+    Defect.PREFIX_BROKEN: Wording(
+        Text(
+            "a later turn does not begin with the tokens of the turn before",
+            "后一轮的 token 不是以上一轮的 token 开头",
+        ),
+        Text(
+            "The conversation was rendered or encoded again: tokens that were already sampled have "
+            "other ids now, and their log_probs belong to other tokens.",
+            "对话被重新渲染或重新编码：已采样的 token 变成了别的 id，其 log_probs 也就对应错了。",
+        ),
+        Text(
+            "Append only the ids of the new turn to those sampled before; never decode and encode "
+            "the whole conversation.",
+            "请只把新一轮的 id 追加到之前采样的 id 之后，不要把整段对话解码后再编码。",
+        ),
+        lengths=True,
+    ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,30 @@ def tokenizer_of(data: RunData) -> Any | None:
         return load_tokenizer(path)
     except (DumpError, MissingPackageError):
         return None
+
+
+def decoder(tokenizer: Any, *, special: bool) -> Callable[[Sequence[int]], str]:
+    """Return ids -> text, with special tokens or without; ids that no tokenizer has are left out.
+
+    Args:
+        special: keep special tokens in the text.
+    """
+
+    def decode(ids: Sequence[int]) -> str:
+        known = [number for number in ids if 0 <= number < 2**32]
+        return str(tokenizer.decode(known, skip_special_tokens=not special))
+
+    return decode
+
+
+def num_ids(tokenizer: Any) -> int:
+    """Return the number of ids: one more than the highest, added tokens included."""
+    return int(max(tokenizer.get_vocab(True).values(), default=-1)) + 1
+
+
+def special_ids(tokenizer: Any | None) -> frozenset[int] | None:
+    """Return the ids of the special tokens; None where the tokenizer is not known."""
+    if tokenizer is None:
+        return None
+    added = tokenizer.get_added_tokens_decoder()
+    return frozenset(number for number, token in added.items() if token.special)

@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from align.core.errors import MissingPackageError
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
-from align.core.optional import require
 from align.core.recording import missing_artifact
-from align.core.run import ArtifactKind
 from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
-from align.rollout.token_checks import Broken, Checked, Decode, Defect, check
+from align.rollout.token_checks import Checked, Vocabulary, check
+from align.rollout.token_defects import Broken, Defect
 from align.rollout.token_rows import EngineRow, TokenRows, token_rows
 from align.rollout.token_texts import WORDING
+from align.rollout.token_tokenizer import decoder, num_ids, special_ids, tokenizer_of
 from dumps.store.run_data import RunData
 
 _QUOTED = 3
@@ -41,17 +40,38 @@ _IN = {
 def compare(reference: RunData, candidate: RunData) -> RungResult:
     """Check the trainer inputs of both runs against their rollouts."""
     rows = {Side.REFERENCE: token_rows(reference), Side.CANDIDATE: token_rows(candidate)}
-    lacking = [side for side, tokens in rows.items() if not (tokens.trainer and tokens.engine)]
+    tokenizers = {
+        Side.REFERENCE: tokenizer_of(reference),
+        Side.CANDIDATE: tokenizer_of(candidate),
+    }
+    return compare_rows(
+        rows, tokenizers, tokenizers_stated=bool(reference.tokenizers and candidate.tokenizers)
+    )
+
+
+def compare_rows(
+    rows: Mapping[Side, TokenRows],
+    tokenizers: Mapping[Side, Any | None],
+    *,
+    tokenizers_stated: bool = False,
+) -> RungResult:
+    """Check each side's rows by themselves, and its trainer's against its engine's.
+
+    Args:
+        tokenizers: of the `tokenizers` library; None where a side's is not known.
+        tokenizers_stated: both runs have tokenizer files, which the tokenizer rung compares.
+    """
+    lacking = [
+        side
+        for side, tokens in rows.items()
+        if not (tokens.plain or (tokens.trainer and tokens.engine))
+    ]
     missing = tuple(missing_artifact(Rung.TOKENS, side) for side in _named(lacking))
     unread = tuple(why for tokens in rows.values() for why in tokens.unread)
-    if not any(tokens.trainer for tokens in rows.values()):
+    if not any(tokens.trainer or tokens.plain for tokens in rows.values()):
         return _not_compared(missing, unread)
-    checked = {
-        side: check(rows[side], _decoder(data))
-        for side, data in ((Side.REFERENCE, reference), (Side.CANDIDATE, candidate))
-    }
-    stated = bool(reference.tokenizers and candidate.tokenizers)
-    found = (*_defects(checked, stated), *_prompts(rows))
+    checked = {side: _checked(rows[side], tokenizers[side]) for side in rows}
+    found = (*_defects(checked, tokenizers_stated), *_prompts(rows))
     return RungResult(
         name=Rung.TOKENS,
         status=_status(checked, found, lacking),
@@ -79,28 +99,11 @@ def _status(
     return RungStatus.ALIGNED if whole and not alone else RungStatus.UNDECIDED
 
 
-def _decoder(data: RunData) -> Decode | None:
-    """Return the run's own tokenizer as ids -> text, None where it is not at hand."""
-    path = next(
-        (
-            a.path
-            for a in data.run.of_kind(ArtifactKind.TOKENIZER)
-            if a.path.name == "tokenizer.json"
-        ),
-        None,
-    )
-    if path is None:
-        return None
-    try:
-        tokenizers = require("tokenizers", extra="torch")
-        tokenizer: Any = tokenizers.Tokenizer.from_file(str(path))
-    except MissingPackageError:
-        return None
-    except Exception as error:  # tokenizers raises bare Exception on a file it cannot parse
-        if type(error) is not Exception:
-            raise
-        return None
-    return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True))
+def _checked(rows: TokenRows, tokenizer: Any | None) -> Checked:
+    special = special_ids(tokenizer)
+    if tokenizer is None or special is None:
+        return check(rows, None)
+    return check(rows, Vocabulary(decoder(tokenizer, special=False), num_ids(tokenizer), special))
 
 
 def _defects(checked: Mapping[Side, Checked], tokenizers_stated: bool) -> list[Finding]:
@@ -138,17 +141,21 @@ def _finding(
     sides = [side for side, broken in by_side.items() if broken]
     both = len(sides) > 1
     words, where = WORDING[defect], _IN[Side.BOTH if both else sides[0]]
-    counts = {side: len({(b.step, b.row) for b in broken}) for side, broken in by_side.items()}
-    first = min(broken.step for side in sides for broken in by_side[side])
-    rows = ", ".join(f"{counts[side]}/{checked[side].num_rows}" for side in sides)
+    counts = {
+        side: len({(b.step, b.source, b.row) for b in broken}) for side, broken in by_side.items()
+    }
+    first = _first_step([broken.step for side in sides for broken in by_side[side]])
+    rows = ", ".join(
+        f"{counts[side]}/{checked[side].num_rows + checked[side].num_alone}" for side in sides
+    )
     signature = _LENGTHS if words.lengths else ()
     return Finding(
         id=f"tokens.{defect.value}",
         rung=Rung.TOKENS,
         severity=Severity.INFO if both else Severity.ERROR,
         title=Text(
-            f"{words.title.en}, {where.en}: {rows} rows, first at step {first}",
-            f"{words.title.zh}（{where.zh}）：{rows} 行，最早在第 {first} 步",
+            f"{words.title.en}, {where.en}: {rows} rows{first.en}",
+            f"{words.title.zh}（{where.zh}）：{rows} 行{first.zh}",
         ),
         reference=counts[Side.REFERENCE],
         candidate=counts[Side.CANDIDATE],
@@ -159,6 +166,13 @@ def _finding(
         fix=words.fix,
         mechanism=None if both else Mechanism(Rung.TOKENS, Strength.SEMANTIC, signature),
     )
+
+
+def _first_step(steps: Sequence[int | None]) -> Text:
+    known = [step for step in steps if step is not None]
+    if not known:
+        return Text("", "")
+    return Text(f", first at step {min(known)}", f"，最早在第 {min(known)} 步")
 
 
 def _evidence(broken: Broken, side: Side) -> tuple[Evidence, ...]:
@@ -228,11 +242,25 @@ def _summary(
     checked: Mapping[Side, Checked], found: Sequence[Finding], unread: Sequence[str]
 ) -> Text:
     reference, candidate = checked[Side.REFERENCE], checked[Side.CANDIDATE]
-    scale = Text(
-        f"Rows whose trainer input was held against the engine's tokens: {_part(reference)} in the "
-        f"reference, {_part(candidate)} in the candidate.",
-        f"与推理引擎输出核对过的训练输入：参考 {_part(reference)} 行，被测 {_part(candidate)} 行。",
-    )
+    told = []
+    if reference.num_rows or candidate.num_rows:
+        told.append(
+            Text(
+                f"Rows whose trainer input was held against the engine's tokens: "
+                f"{_part(reference)} in the reference, {_part(candidate)} in the candidate.",
+                f"与推理引擎输出核对过的训练输入：参考 {_part(reference)} 行，"
+                f"被测 {_part(candidate)} 行。",
+            )
+        )
+    if reference.num_alone or candidate.num_alone:
+        told.append(
+            Text(
+                f"Rows checked by themselves: {reference.num_alone} in the reference, "
+                f"{candidate.num_alone} in the candidate.",
+                f"单独核对的行：参考 {reference.num_alone} 行，被测 {candidate.num_alone} 行。",
+            )
+        )
+    scale = Text(" ".join(t.en for t in told), "".join(t.zh for t in told))
     if unread:
         scale = Text(
             f"{scale.en} Not read: {'; '.join(unread[:_QUOTED])}.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,10 +13,13 @@ from torch import Tensor, nn
 from align.objective.aggregate import GlobalBatch
 from align.stack import sharding
 from align.stack.batch import TrainBatch
+from align.stack.update_log import UpdateLog, norm_of_gradients
 
 if TYPE_CHECKING:
     from align.stack.config import StackConfig
     from align.stack.pipeline import Model, Pipeline
+
+NORM_OF_GRADIENTS = "align/norm_of_gradients"  # recomputed, beside the actor/grad_norm reported
 
 
 def update_actor(
@@ -25,33 +29,39 @@ def update_actor(
     config: StackConfig,
     pipeline: Pipeline,
     step: int,
+    log: UpdateLog,
 ) -> dict[str, float]:
     """Train on a batch, and return verl's metrics of it, averaged over the mini-batches.
 
     Args:
         step: training step from 0, for the learning rate.
+        log: is given what every update computes with.
     """
     model.train()
+    batch = replace(batch, position=torch.arange(len(batch), device=batch.input_ids.device))
     collected: list[Mapping[str, float]] = []
     unit = 2 if config.stack.algorithm == "dpo" else 1
     batch = batch.rows(slice(sharding.even(len(batch), unit)))
     size = config.actor.ppo_mini_batch_size * rows_per_prompt(config)
     minis = mini_batches(batch, size, config.actor.ppo_epochs, _shuffle_seed(config))
     for update, mini in enumerate(minis):
-        metrics = accumulate(model, mini, config, pipeline)
+        metrics = accumulate(model, mini, config, pipeline, log)
         pipeline.reduce_gradients(model)
+        own_norm = norm_of_gradients(model)
         norm = pipeline.clip_gradients(model, config.actor.optim.clip_grad)
+        rate = pipeline.learning_rate(config, step, update)
         if math.isfinite(norm):
-            pipeline.optimizer_step(optimizer, pipeline.learning_rate(config, step, update))
+            pipeline.optimizer_step(optimizer, rate)
         else:  # as verl: this update is left out
             optimizer.zero_grad(set_to_none=True)
         collected.append({**metrics, "actor/grad_norm": norm})
+        log.end_update({**collected[-1], "actor/lr": rate, NORM_OF_GRADIENTS: own_norm})
     # verl reads the rate after stepping the scheduler
     return {**mean_of(collected), "actor/lr": pipeline.learning_rate(config, step + 1, 0)}
 
 
 def accumulate(
-    model: Model, mini: TrainBatch, config: StackConfig, pipeline: Pipeline
+    model: Model, mini: TrainBatch, config: StackConfig, pipeline: Pipeline, log: UpdateLog
 ) -> dict[str, float]:
     """Add up the gradients of a mini-batch's micro-batches on this rank."""
     totals = GlobalBatch(
@@ -63,8 +73,12 @@ def accumulate(
     summed: dict[str, float] = {}
     averaged: dict[str, float] = {}
     own = sharding.own_rows(mini)
-    for micro in micro_batches(own, config.actor.ppo_micro_batch_size_per_gpu):
+    size = config.actor.ppo_micro_batch_size_per_gpu
+    for number, micro in enumerate(
+        micro_batches(own, size), sharding.rank() * math.ceil(len(own) / size)
+    ):
         log_probs, entropy = pipeline.log_probs(model, micro, config)
+        log.add_micro_batch(micro, number, log_probs, entropy)
         loss = pipeline.loss(micro, log_probs, entropy, config, totals)
         pipeline.backward(loss.total, model)
         share = int(micro.response_mask.sum()) / max(1, totals.num_tokens or 1)

@@ -36,6 +36,7 @@ class TrainBatch:
         token_level_rewards: float32 [b, r], the score at the last generated token.
         index: int64 [b], `Row.index`.
         uid: [b], equal for the responses to one prompt.
+        position: int64 [b], the row in the step's recorded batch.
         old_log_probs, ref_log_prob, values, advantages, returns: float [b, r].
     """
 
@@ -48,6 +49,7 @@ class TrainBatch:
     token_level_rewards: Tensor
     index: Tensor
     uid: tuple[str, ...]
+    position: Tensor | None = None
     old_log_probs: Tensor | None = None
     ref_log_prob: Tensor | None = None
     values: Tensor | None = None

@@ -302,6 +302,7 @@ class StackSection:
     seed: int = 42  # of the model's random weights
     num_threads: int = 1
     record_trainer_inputs: bool = True
+    record_sketches: bool = True  # of the first three steps and the last
     numerics: NumericsConfig = field(default_factory=NumericsConfig)
     warmup: WarmupConfig = field(default_factory=WarmupConfig)
     data: StackDataConfig = field(default_factory=StackDataConfig)

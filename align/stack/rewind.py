@@ -16,8 +16,8 @@ _STEP_LINE = re.compile(r"step:(\d+) - ")
 
 def rewind(out: Path, step: int) -> None:
     """Remove every file and line of a later step, and lines a killed run left half-written."""
-    for folder in ("rollout", "trainer_inputs"):
-        for file in (out / folder).glob("[0-9]*"):
+    for folder in ("rollout", "trainer_inputs", "updates", "sketches/rank_*"):
+        for file in out.glob(f"{folder}/[0-9]*"):
             if int(file.stem) > step:
                 file.unlink()
     for saved in (out / "checkpoints").glob("*global_step_*"):

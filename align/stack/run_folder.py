@@ -7,6 +7,8 @@
     timings.jsonl           the same format, seconds
     rollout/N.jsonl         a response a line: verl's fields, token ids, masks, scores by rule
     trainer_inputs/N.safetensors   the training batch of a step
+    updates/N.safetensors   what its updates compute with and report
+    sketches/rank_R/N.safetensors  layers, gradients and weights of the first steps and the last
     order.jsonl             rows of each step
     tokenizer/  model/      as Hugging Face saves them, without weights
     warmup/  checkpoints/   weights
@@ -39,6 +41,8 @@ from dumps.store.atomic import write_atomic
 from dumps.store.manifest import write_manifest
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from align.stack.batch import TrainBatch
     from align.stack.collect import Collected
     from align.stack.setup import Setup
@@ -79,6 +83,7 @@ class RunFolder:
         step: int,
         collected: Collected,
         batch: TrainBatch,
+        updates: Mapping[str, Tensor],
         metrics: Mapping[str, float],
         timings: Mapping[str, float],
     ) -> None:
@@ -92,6 +97,8 @@ class RunFolder:
         if self._config.stack.record_trainer_inputs:
             path = self._out / "trainer_inputs" / f"{step}.safetensors"
             write_tensors(path, trainer_inputs(batch))
+            if updates:
+                write_tensors(self._out / "updates" / f"{step}.safetensors", updates)
         order = {"step": step, "rows": [int(i) for i in collected.order]}
         self._append(ORDER, json.dumps(order) + "\n")
         self._append(METRICS, _json_line(step, metrics))

@@ -21,6 +21,8 @@ from align.stack.kl_penalty import with_kl_penalty
 from align.stack.pipeline import Pipeline
 from align.stack.run_folder import RunFolder
 from align.stack.setup import Setup, set_up
+from align.stack.sketches import Sketches
+from align.stack.update_log import UpdateLog
 
 Metrics = dict[str, float]
 
@@ -50,10 +52,16 @@ def train(
         setup.order = pipeline.resume_order(setup.order, setup.num_consumed)
     folder = RunFolder(out, config, setup)
     folder.open(done)
+    sketches = Sketches(
+        out, config.trainer.total_training_steps, is_on=config.stack.record_sketches
+    )
+    pipeline = sketches.of(pipeline)
     for step in range(done + 1, config.trainer.total_training_steps + 1):
         timings: Metrics = {}
-        collected, batch, values = train_step(setup, config, pipeline, step, timings)
-        folder.write_step(step, collected, batch, values, timings)
+        updates = UpdateLog()
+        with sketches.step(setup.model, step):
+            collected, batch, values = train_step(setup, config, pipeline, step, timings, updates)
+        folder.write_step(step, collected, batch, updates.tensors(), values, timings)
         if _saves(config, step):
             checkpoint.save(out, step, setup)
     folder.close()
@@ -61,7 +69,12 @@ def train(
 
 
 def train_step(
-    setup: Setup, config: StackConfig, pipeline: Pipeline, step: int, timings: Metrics
+    setup: Setup,
+    config: StackConfig,
+    pipeline: Pipeline,
+    step: int,
+    timings: Metrics,
+    updates: UpdateLog,
 ) -> tuple[Collected, TrainBatch, Metrics]:
     """Do one step, numbered from 1: generate, score, judge, update."""
     seed_step(config.actor.fsdp_config.seed + sharding.rank(), step)
@@ -95,7 +108,9 @@ def train_step(
             values |= update_critic(setup.critic, setup.critic_optimizer, batch, config, step - 1)
     if step > config.trainer.critic_warmup:
         with _timed(timings, "update_actor"):
-            values |= update_actor(setup.model, setup.optimizer, batch, config, pipeline, step - 1)
+            values |= update_actor(
+                setup.model, setup.optimizer, batch, config, pipeline, step - 1, updates
+            )
     values["training/global_step"] = step
     return collected, batch, dict(sorted(values.items()))
 

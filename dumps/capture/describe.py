@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from align.core.run import RunManifest
+from dumps.capture.environment import without_ours
 from dumps.capture.plan import What
 from dumps.capture.session import Session
 from dumps.capture.writer import WriteFile
@@ -29,6 +30,12 @@ MODEL_FILES = (
     *("chat_template.jinja", "chat_template.json"),
 )
 MOST_MODEL_BYTES = 64 << 20
+_SET_BY_RAY = frozenset(
+    {
+        *("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_CLIENT_MODE", "RAY_LD_PRELOAD_ON_WORKERS"),
+        *("RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_RUNTIME_ENV_CREATE_WORKING_DIR", "RAY_SESSION_NAME"),
+    }
+)
 
 
 def describe(
@@ -87,7 +94,10 @@ def device_kind() -> str | None:
 
 def environment() -> str:
     """Return the known variables of this process as a shell script; no other is ever stored."""
-    facts = {name: value for name, value in os.environ.items() if is_fact(name, value)}
+    own = without_ours(os.environ)
+    facts = {name: value for name, value in own.items() if is_fact(name, value)}
+    for name in _SET_BY_RAY & facts.keys():
+        del facts[name]
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(facts.items())]
     return "".join(["#!/bin/sh\n", *lines])
 

@@ -36,3 +36,16 @@ def worker_variables(given: Mapping[str, str]) -> dict[str, str]:
         return {}
     rest = given.get("PYTHONPATH", "${PYTHONPATH}")
     return {VARIABLE: plan, "PYTHONPATH": f"{STARTUP}{os.pathsep}{rest}"}
+
+
+def without_ours(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment as it would be without a capture."""
+    rest = {name: value for name, value in variables.items() if name != VARIABLE}
+    for name, separator, own in (
+        ("PYTHONPATH", os.pathsep, str(STARTUP)),
+        (EXTERNAL_MODULES, ",", INSTALLER),
+    ):
+        parts = [part for part in rest.pop(name, "").split(separator) if part and part != own]
+        if parts:
+            rest[name] = separator.join(parts)
+    return rest

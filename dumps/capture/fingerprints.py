@@ -8,6 +8,7 @@ number and not in the second.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +75,7 @@ def _indices(
     return index
 
 
-def _start(parameter: Tensor) -> tuple[int, ...]:
+def _start(parameter: Any) -> tuple[int, ...]:
     """Return where this rank's block of a parameter starts."""
     if not hasattr(parameter, "to_local"):
         return (0,) * parameter.ndim
@@ -83,4 +84,4 @@ def _start(parameter: Tensor) -> tuple[int, ...]:
     _, offset = compute_local_shape_and_global_offset(
         parameter.shape, parameter.device_mesh, parameter.placements
     )
-    return tuple(offset)
+    return tuple(map(int, offset))

@@ -15,7 +15,7 @@ def gradient_squares(parameters: Iterable[tuple[str, nn.Parameter]]) -> tuple[li
     sum. Parameters without a gradient are left out.
 
     Returns:
-        names, and float64 [names] on the gradients' device; float32 on an NPU, which has no float64.
+        names, and float64 [names] on the gradients' device (float32 on an NPU).
     """
     names, squares = [], []
     with torch.no_grad():

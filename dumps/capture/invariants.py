@@ -12,7 +12,9 @@ from align.core.threshold import Threshold
 from dumps.capture.step_batch import StepBatch
 
 MOST_PROBABILITY_SHIFT = Threshold(
-    0.01, source="verl's documentation of rollout_probs_diff: above 0.01 is a problem", num_samples=0
+    0.01,
+    source="verl's documentation of rollout_probs_diff: above 0.01 is a problem",
+    num_samples=0,
 )
 _FINITE = ("old_log_probs", "ref_log_prob", "advantages", "token_level_rewards", "values")
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dumps.capture.failures import FailureLog
 from dumps.capture.gradients import local, plain_name, widest
 
 COLUMNS = ("mean", "std", "absmax", "l2", "num_nan")
@@ -30,16 +31,31 @@ class ModuleOutput:
     values: Tensor
 
 
-def hook_modules(root: nn.Module, pattern: str, keep: Callable[[ModuleOutput], None]) -> int:
+def hook_modules(
+    root: nn.Module,
+    pattern: str,
+    log: FailureLog,
+    is_wanted: Callable[[], bool],
+    keep: Callable[[ModuleOutput], None],
+) -> int:
     """Hook the modules whose name matches a shell pattern; return how many there are.
 
     Args:
+        is_wanted: asked at each output whether to look at it.
         keep: called with each output that is a floating-point tensor, in forward order.
     """
+
+    def keep_output(name: str, output: Any) -> None:
+        with log.kept(f"module {name}"):
+            tensor = _tensor(output) if is_wanted() else None
+            if tensor is not None:
+                values = statistics(tensor)
+                keep(ModuleOutput(name, tuple(tensor.shape), str(tensor.dtype), values))
+
     count = 0
     for name, module in root.named_modules():
         if fnmatchcase(plain_name(name), pattern):
-            module.register_forward_hook(_hook(plain_name(name), keep))
+            module.register_forward_hook(_hook(plain_name(name), keep_output))
             count += 1
     return count
 
@@ -58,12 +74,9 @@ def statistics(tensor: Tensor) -> Tensor:
         return torch.stack([mean, spread.sqrt(), largest, l2, nan.sum().to(wide.dtype)])
 
 
-def _hook(name: str, keep: Callable[[ModuleOutput], None]) -> Callable[..., None]:
+def _hook(name: str, keep_output: Callable[[str, Any], None]) -> Callable[..., None]:
     def hook(module: nn.Module, args: Any, output: Any) -> None:
-        tensor = _tensor(output)
-        if tensor is not None:
-            kept = ModuleOutput(name, tuple(tensor.shape), str(tensor.dtype), statistics(tensor))
-            keep(kept)
+        keep_output(name, output)
 
     return hook
 

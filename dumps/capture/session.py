@@ -12,8 +12,8 @@ from typing import Any
 
 from dumps.capture.failures import FailureLog
 from dumps.capture.plan import CapturePlan, What, plan_of_environment
-from dumps.capture.writer import Writer
 from dumps.capture.wrap import After, Tap
+from dumps.capture.writer import Writer
 
 TIMINGS = "capture_timings"
 

@@ -38,7 +38,8 @@ def wrap(owner: Any, name: str, place: str, tap: Tap, log: FailureLog) -> None:
         after = _before(tap, place, log, args, kwargs)
         return _after(after, original(*args, **kwargs), place, log)
 
-    setattr(owner, name, called)
+    is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)
+    setattr(owner, name, staticmethod(called) if is_static else called)
 
 
 def _before(
@@ -55,5 +56,3 @@ def _after(after: After | None, result: Any, place: str, log: FailureLog) -> Any
             replaced = after(result)
             return result if replaced is None else replaced
     return result
-
-

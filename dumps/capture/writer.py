@@ -85,7 +85,10 @@ def write_whole(path: Path, write: WriteFile) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        part.touch()
+        mode = part.stat().st_mode  # what the user's umask gives; safetensors gives its own
         write(part)
+        part.chmod(mode)
         os.replace(part, path)
     except BaseException:
         part.unlink(missing_ok=True)

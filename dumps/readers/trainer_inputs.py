@@ -87,20 +87,20 @@ def _broken(path: Path, error: Exception, name: str | None = None) -> DumpError:
 
 
 def _sniff(glimpse: Glimpse) -> bool:
-    return _header(glimpse.head).keys() >= REQUIRED
+    return header(glimpse.head).keys() >= REQUIRED
 
 
-def _header(head: bytes) -> dict[str, Any]:
+def header(head: bytes) -> dict[str, Any]:
     """Return the JSON header, empty where there is none or it is longer than the glimpse."""
     size = int.from_bytes(head[:_LENGTH_BYTES], "little")
     text = head[_LENGTH_BYTES : _LENGTH_BYTES + size]
     if not text.startswith(b"{") or len(text) < size:
         return {}
     try:
-        header = json.loads(text)
+        found = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return header if isinstance(header, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
 READER = Reader(FORMAT, ArtifactKind.TOKENS, _sniff, read)

@@ -7,7 +7,7 @@ by file and line, only where a finding quotes them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from align.core.rollout import RolloutBatch
 from dumps.readers import rollout_rows, rollout_store
-from dumps.store.response_flags import flags_of
+from dumps.store.response_flags import ResponseFlag, flags_of
 
 Int64 = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.bytes_]
@@ -40,11 +40,15 @@ class RolloutIndex:
         step: int64 [n], -1 where a row has none.
         prompt, response, ground_truth: int64 [n], each row's text as a position in the table
             ``prompts``, ``responses``, ``ground_truths``.
-        prompts, responses, ground_truths: S16, ascending 128-bit hashes of the distinct texts
-            without special tokens; b"" stands for "no such text".
+        prompts, responses, ground_truths, questions: S16, ascending 128-bit hashes of the distinct
+            texts without special tokens; b"" stands for "no such text".
         length: int64 [n], characters of the response without special tokens.
         score: float64 [n], NaN where a row has none.
-        flags: uint8 [n], bits of `ResponseFlag`.
+        flags: uint16 [n], bits of `ResponseFlag`.
+        question: int64 [n], each row's prompt as a position in ``questions``: its text without
+            role markers and without regard to white space.
+        num_tokens: int32 [n], of the response; -1 where the dump has no ids.
+        task: int32 [n], position in ``tasks``; -1 where a row has none.
         formats: readers the rows came from.
         absent: columns that no dump has.
         skipped: "file:line: why" of the first lines left out; ``num_skipped`` counts all.
@@ -59,10 +63,15 @@ class RolloutIndex:
     ground_truth: Int64
     length: Int64
     score: npt.NDArray[np.float64]
-    flags: npt.NDArray[np.uint8]
+    flags: npt.NDArray[np.uint16]
+    question: Int64
+    num_tokens: npt.NDArray[np.int32]
+    task: npt.NDArray[np.int32]
     prompts: Hashes
     responses: Hashes
     ground_truths: Hashes
+    questions: Hashes
+    tasks: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
     absent: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
@@ -121,8 +130,9 @@ def build_index(batches: Iterable[RolloutBatch]) -> RolloutIndex:
     skipped: list[str] = []
     num_skipped = 0
     absent: set[str] | None = None
+    tasks: dict[str, int] = {}
     for batch in batches:
-        parts.append(_part(batch, sources.setdefault(batch.source, len(sources))))
+        parts.append(_part(batch, sources.setdefault(batch.source, len(sources)), tasks))
         formats[batch.format] = None
         notes.update(dict.fromkeys(f"{batch.source}: {note}" for note in batch.notes))
         room = _MAX_SKIPPED - len(skipped)
@@ -132,6 +142,7 @@ def build_index(batches: Iterable[RolloutBatch]) -> RolloutIndex:
     return RolloutIndex(
         sources=tuple(sources),
         **_joined(parts),
+        tasks=tuple(tasks),
         formats=tuple(formats),
         absent=frozenset(absent or ()),
         notes=tuple(notes),
@@ -143,6 +154,29 @@ def build_index(batches: Iterable[RolloutBatch]) -> RolloutIndex:
 def without_special_tokens(text: str) -> str:
     """Remove what looks like special tokens of common vocabularies."""
     return _SPECIAL_TOKEN.sub("", text) if "<" in text else text
+
+
+_SPECIAL_LINE = re.compile(r"<\|[^|<>\n]{1,40}\|>|<｜[^｜<>\n]{1,40}｜>|</?s>|<pad>|\[/?INST\]")
+_ROLES = frozenset({"system", "user", "assistant", "human", "model", "tool", "developer"})
+_ROLE_LENGTH = 12  # characters of the longest, with a colon and a space
+_ROLE_END = re.compile(r"(?:assistant|model)\s*:?\s*\Z", re.IGNORECASE)
+
+
+def question_of(prompt: str) -> str:
+    """Return what stays of a prompt when special tokens, role markers and white space are lost."""
+    text = _SPECIAL_LINE.sub("\n", prompt) if "<" in prompt or "[" in prompt else prompt
+    text = " ".join(" ".join(map(_without_role, text.split("\n"))).split())
+    end = text[-_ROLE_LENGTH:]
+    return (text[: -len(end)] + _ROLE_END.sub("", end)).strip() if end else text
+
+
+def _without_role(line: str) -> str:
+    """Return a line without the role that it is, or starts with before a colon."""
+    line = line.strip()
+    head, colon, rest = line[:_ROLE_LENGTH].partition(":")
+    if (colon or len(line) < _ROLE_LENGTH) and head.strip().lower() in _ROLES:
+        return (rest + line[_ROLE_LENGTH:]).strip()
+    return line
 
 
 _Part = dict[str, npt.NDArray[Any]]
@@ -157,11 +191,17 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "ground_truth": _HASH,
     "length": np.dtype(np.int64),
     "score": np.dtype(np.float64),
-    "flags": np.dtype(np.uint8),
+    "flags": np.dtype(np.uint16),
+    "question": _HASH,
+    "num_tokens": np.dtype(np.int32),
+    "task": np.dtype(np.int32),
 }
+_TASKS = ("task", "data_source")
+_RESPONSE_IDS, _FINISH_REASON = "response_ids", "finish_reason"
+_LENGTH = "length"
 
 
-def _part(batch: RolloutBatch, source: int) -> _Part:
+def _part(batch: RolloutBatch, source: int, tasks: dict[str, int]) -> _Part:
     num_rows = len(batch)
     nothing = np.zeros(num_rows, _HASH)
     responses = [without_special_tokens(text) for text in batch.responses]
@@ -175,19 +215,53 @@ def _part(batch: RolloutBatch, source: int) -> _Part:
         "ground_truth": nothing if truths is None else _hashes([t and t.strip() for t in truths]),
         "length": np.fromiter(map(len, responses), np.int64, num_rows),
         "score": np.full(num_rows, np.nan) if batch.scores is None else batch.scores,
-        "flags": np.fromiter(map(flags_of, batch.responses), np.uint8, num_rows),
+        "flags": np.fromiter(map(flags_of, batch.responses), np.uint16, num_rows) | _ends(batch),
+        "question": nothing if batch.prompts is None else _hashes(batch.prompts, question_of),
+        "num_tokens": _num_tokens(batch),
+        "task": _tasks(batch, tasks),
     }
     return {name: column.astype(_DTYPES[name], copy=False) for name, column in columns.items()}
 
 
-def _hashes(texts: Sequence[str | None]) -> Hashes:
+def _ends(batch: RolloutBatch) -> npt.NDArray[np.uint16]:
+    """Return the bits that say whether the engine cut a response."""
+    reasons = batch.extras.get(_FINISH_REASON)
+    if reasons is None:
+        return np.zeros(len(batch), np.uint16)
+    known, cut = ResponseFlag.END_KNOWN.value, ResponseFlag.CUT.value
+    bits = (0 if r is None else known | (cut if r == _LENGTH else 0) for r in reasons)
+    return np.fromiter(bits, np.uint16, len(batch))
+
+
+def _num_tokens(batch: RolloutBatch) -> npt.NDArray[np.int32]:
+    """Count token ids, which dumps hand on as JSON lists."""
+    ids = batch.extras.get(_RESPONSE_IDS)
+    if ids is None:
+        return np.full(len(batch), -1, np.int32)
+    counts = (
+        (i.count(",") + (len(i) > 2)) if isinstance(i, str) and i.startswith("[") else -1
+        for i in ids
+    )
+    return np.fromiter(counts, np.int32, len(batch))
+
+
+def _tasks(batch: RolloutBatch, tasks: dict[str, int]) -> npt.NDArray[np.int32]:
+    column = next((batch.extras[name] for name in _TASKS if name in batch.extras), None)
+    if column is None:
+        return np.full(len(batch), -1, np.int32)
+    numbers = (-1 if t is None else tasks.setdefault(str(t), len(tasks)) for t in column)
+    return np.fromiter(numbers, np.int32, len(batch))
+
+
+def _hashes(texts: Sequence[str | None], reduce: Callable[[str], str] | None = None) -> Hashes:
     """Return a 128-bit hash of each text; consecutive equal texts are hashed once."""
     digests: list[bytes] = []
     last: str | None = None
     digest = b""
     for text in texts:
         if text != last:
-            last, digest = text, b"" if text is None else _digest(text)
+            last = text
+            digest = b"" if text is None else _digest(reduce(text) if reduce else text)
         digests.append(digest)
     return np.array(digests, _HASH)
 
@@ -205,6 +279,9 @@ def _joined(parts: list[_Part]) -> dict[str, Any]:
         name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, dtype)
         for name, dtype in _DTYPES.items()
     }
-    for name in ("prompt", "response", "ground_truth"):
+    for name in ("prompt", "response", "ground_truth", "question"):
         columns[f"{name}s"], columns[name] = np.unique(columns[name], return_inverse=True)
+    keeps = np.zeros(1 + columns["source"].max(initial=-1), np.bool_)
+    keeps[columns["source"][(columns["flags"] & ResponseFlag.SPECIAL_END) > 0]] = True
+    columns["flags"][keeps[columns["source"]]] |= np.uint16(ResponseFlag.SPECIAL_KEPT)
     return columns

@@ -7,7 +7,7 @@ V0 by balanced length.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,8 @@ from dumps.store.rollout_index import Hashes, Int64, RolloutIndex
 class SideRows:
     """Some rows of one side. All arrays [n].
 
-    ``prompt``, ``response`` and ``ground_truth`` are numbers of texts, equal on both sides for
-    equal texts, -1 for none.
+    ``prompt``, ``response``, ``ground_truth`` and ``question`` are numbers of texts, equal on both
+    sides for equal texts, -1 for none; questions are prompts without role markers.
     """
 
     index: RolloutIndex
@@ -30,6 +30,7 @@ class SideRows:
     prompt: Int64
     response: Int64
     ground_truth: Int64
+    question: Int64
 
     def __len__(self) -> int:
         return len(self.row)
@@ -45,7 +46,7 @@ class SideRows:
         return self.index.length[self.row]
 
     @property
-    def flags(self) -> npt.NDArray[np.uint8]:
+    def flags(self) -> npt.NDArray[np.uint16]:
         """Bits of `ResponseFlag`."""
         return self.index.flags[self.row]
 
@@ -58,7 +59,12 @@ class SideRows:
             self.prompt[which],
             self.response[which],
             self.ground_truth[which],
+            self.question[which],
         )
+
+    def by_question(self) -> SideRows:
+        """Return the rows with questions in the place of prompts."""
+        return replace(self, prompt=self.question)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +84,12 @@ class RolloutPair:
         both = np.intersect1d(self.reference.step, self.candidate.step)
         return [int(step) for step in both if step >= 0]
 
+    def by_question(self) -> RolloutPair:
+        """Return the pair with questions in the place of prompts."""
+        return RolloutPair(
+            self.reference.by_question(), self.candidate.by_question(), self.steps_inferred
+        )
+
     def by_step(self) -> Iterator[tuple[int, SideRows, SideRows]]:
         """Yield (step, reference rows, candidate rows) of each common step."""
         for step in self.common_steps:
@@ -89,7 +101,7 @@ def pair_rollouts(reference: RolloutIndex, candidate: RolloutIndex) -> RolloutPa
     steps, inferred = _steps(reference, candidate)
     numbers = {
         name: _common_numbers(reference, candidate, name)
-        for name in ("prompt", "response", "ground_truth")
+        for name in ("prompt", "response", "ground_truth", "question")
     }
     sides = []
     for i, index in enumerate((reference, candidate)):

@@ -62,7 +62,9 @@ def sources(path: Path) -> list[Path]:
     return sorted([*found, *saved], key=_natural)
 
 
-def records(files: Sequence[Path], decode: Decode | None, reading: Reading) -> Iterator[RolloutRecord]:
+def records(
+    files: Sequence[Path], decode: Decode | None, reading: Reading
+) -> Iterator[RolloutRecord]:
     """Yield the records of all files; what cannot be read is counted in ``reading``."""
     for file in files:
         try:

@@ -114,12 +114,12 @@ class RunData:
     def rollout_batches(self, kind: ArtifactKind = ArtifactKind.ROLLOUT) -> Iterator[RolloutBatch]:
         """Stream the rollout (or validation) dumps, file after file."""
         for artifact in self.run.of_kind(kind):
-            with self._problems_kept(artifact):
+            with self.problems_kept(artifact):
                 yield from self._read(artifact)
 
     def _each(self, kind: ArtifactKind) -> Iterator[Any]:
         for artifact in self.run.of_kind(kind):
-            with self._problems_kept(artifact):
+            with self.problems_kept(artifact):
                 yield self._read(artifact)
 
     def _read(self, artifact: Artifact) -> Any:
@@ -127,7 +127,8 @@ class RunData:
         return reader.read(artifact.path, self._progress)
 
     @contextmanager
-    def _problems_kept(self, artifact: Artifact) -> Iterator[None]:
+    def problems_kept(self, artifact: Artifact) -> Iterator[None]:
+        """Keep the error of a file that cannot be read, and go on."""
         try:
             yield
         except AlignError as error:

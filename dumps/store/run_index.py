@@ -3,8 +3,8 @@
 Every writing process appends to a file of its own, ``index/NAME.jsonl``, as appending to one file
 from several machines is not safe on network file systems. A line says that a file is finished
 (``file``, ``sha256``, ``size_bytes``, ``step``), or that the process has nothing more to write for
-a step (``step``, ``whole``). A line is appended after its file is in place, so a killed writer loses
-at most the step in progress.
+a step (``step``, ``whole``). A line is appended after its file is in place, so a killed writer
+loses at most the step in progress.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 FOLDER = "index"
+ADDED = "added"
+"""Writer of files that `align run add` enters; it finishes no steps."""
+
 _CHUNK_BYTES = 1 << 20
 
 
@@ -104,8 +108,9 @@ def read_index(run: Path) -> RunIndex:
                 entry = IndexedFile(path.stem, **line)
                 files[entry.file] = entry
             else:
-                steps.add(int(line["step"]))
-        whole[path.stem] = frozenset(steps)
+                steps.add(line["step"])
+        if steps or path.stem != ADDED:
+            whole[path.stem] = frozenset(steps)
     return RunIndex(tuple(files[name] for name in sorted(files)), whole, tuple(torn))
 
 
@@ -136,7 +141,7 @@ def _append(run: Path, writer: str, line: dict[str, object]) -> None:
         file.write((b"\n" if torn else b"") + json.dumps(line).encode() + b"\n")
 
 
-def _parse(text: bytes) -> dict[str, object] | None:
+def _parse(text: bytes) -> dict[str, Any] | None:
     try:
         line = json.loads(text)
     except ValueError:

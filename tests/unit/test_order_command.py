@@ -25,7 +25,7 @@ from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 from tests.unit.data_files import write_indexed
 from tests.unit.order_runs import mindspeed_rl_run, steps_of, verl_run
-from tests.unit.row_orders import mindspeed_rl_steps
+from tests.unit.row_orders import megatron_samples, mindspeed_rl_steps
 
 
 def run(*arguments: object) -> Result:
@@ -82,6 +82,37 @@ def test_mindspeed_rls_filter_drops_prompts_of_exactly_the_limit(tmp_path: Path)
     assert rows(tmp_path, "--step", 2) == [kept[row] for row in planted[1]]
 
 
+def test_rows_kept_for_validation_are_not_trained_on(tmp_path: Path) -> None:
+    yaml = mindspeed_rl_run(tmp_path)
+    yaml.write_text(yaml.read_text().replace("split: 100,0,0", "split: 80,20,0"), "utf-8")
+    write_indexed(tmp_path)
+    planted = mindspeed_rl_steps(18, 4, 42, 20)  # round(0.8 * 23)
+    for step in (1, 9, 20):
+        assert rows(tmp_path, "--step", step) == planted[step - 1]
+    yaml.write_text(yaml.read_text().replace("80,20,0", "most of it"), "utf-8")
+    refuses("is no list of shares", tmp_path, "--step", 1)
+
+
+def test_megatrons_rows_are_the_documents_its_samples_begin_in(tmp_path: Path) -> None:
+    yaml = mindspeed_rl_run(tmp_path, iters=5)
+    yaml.write_text(
+        yaml.read_text().replace("  seed: 42", "  seed: 1234\n  seq_length: 8"), "utf-8"
+    )
+    write_indexed(tmp_path)  # lengths 2 to 8
+    lengths = [2 + i % 7 for i in range(23)]
+    planted = megatron_samples(lengths, 8, 20, 1234, extra=True)
+    for step in (1, 5):
+        found = rows(tmp_path, "--sampler", "megatron", "--step", step)
+        assert found == [sample[0] for sample in planted[(step - 1) * 4 : step * 4]]
+    refuses("how many tokens each document has", *_megatron_by_count(tmp_path))
+
+
+def _megatron_by_count(folder: Path) -> tuple[object, ...]:
+    for path in folder.glob("*_document.*"):
+        path.unlink()
+    return folder, "--sampler", "megatron", "--num-rows", 23, "--step", 1
+
+
 def test_a_stale_index_is_replayed(tmp_path: Path) -> None:
     mindspeed_rl_run(tmp_path)
     write_indexed(tmp_path)
@@ -104,6 +135,32 @@ def test_the_order_file_holds_every_step_and_names_the_data_set(tmp_path: Path) 
     assert len(header["data_set_hash"]) == 32
     assert [step["rows"] for step in steps] == [*steps_of(42)][:10]
     assert [step["step"] for step in steps] == list(range(1, 11))
+
+
+def test_a_stale_index_beside_the_data_is_found_and_a_fresh_one_is_no_news(tmp_path: Path) -> None:
+    mindspeed_rl_run(tmp_path)
+    write_indexed(tmp_path)
+    planted = mindspeed_rl_steps(23, 4, 42, 20)
+    beside = tmp_path / "data_train_indexmap_80ns_42s_nb23_decoder_packed_shuffle_idx.npy"
+    np.save(beside, np.tile(np.arange(23), 4))  # as the release itself leaves it
+    assert rows(tmp_path, "--step", 3) == planted[2]
+    assert "stale" not in run(tmp_path, "--step", 3).stdout
+    stale = MindSpeedRLOld(23, 80, 42).epoch(0)
+    np.save(beside, stale)
+    places = mindspeed_rl_steps(len(stale), 4, 42, 1)[2]
+    assert rows(tmp_path, "--step", 3) == [int(stale[place]) for place in places]
+    assert "a stale index" in run(tmp_path, "--step", 3).stdout
+    beside.rename(beside.with_name(beside.name.replace("42s", "43s")))  # of another run
+    assert rows(tmp_path, "--step", 3) == planted[2]
+
+
+def test_a_step_is_split_over_ranks_in_equal_parts(tmp_path: Path) -> None:
+    verl_run(tmp_path, steps_of(42))
+    planted = [*steps_of(42)[1]]
+    shown = json.loads(run(tmp_path, "--step", 2, "--ranks", 4, "--json").stdout)
+    assert shown["ranks"] == [planted[:2], planted[2:4], planted[4:6], planted[6:]]
+    assert f"rank 3: {planted[6]} {planted[7]}" in run(tmp_path, "--step", 2, "--ranks", 4).stdout
+    refuses("cannot be cut into 3 equal parts", tmp_path, "--step", 2, "--ranks", 3)
 
 
 def test_a_restart_of_an_old_verl_replays_its_first_epoch(tmp_path: Path) -> None:

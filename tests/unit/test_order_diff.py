@@ -20,6 +20,7 @@ from align.data.witness import PromptWitness
 from align.ladder import compare_data
 from dumps.store.discover import discover
 from dumps.store.run_data import RunData
+from tests.unit.data_files import write_indexed
 from tests.unit.order_runs import BATCH, STEPS, N, data_set, mindspeed_rl_run, steps_of, verl_run
 from tests.unit.row_orders import mindspeed_rl_steps, verl_steps
 
@@ -187,3 +188,20 @@ def test_train_iters_and_a_stale_index_are_named_for_mindspeed_rl(tmp_path: Path
     found = find_order(settings, Rows(N), PromptWitness(seen, np.arange(N)))
     assert found is not None and found.changed is not None
     assert "stale *_shuffle_idx.npy" in found.changed.en
+
+
+@pytest.mark.parametrize("stale", [True, False])
+def test_a_stale_index_on_one_side_is_named(tmp_path: Path, stale: bool) -> None:
+    runs = []
+    for name in "ab":
+        mindspeed_rl_run(tmp_path / name)
+        write_indexed(tmp_path / name)
+        runs.append(tmp_path / name)
+    index = MindSpeedRLOld(23, 80, 42).epoch(0) if stale else np.tile(np.arange(23), 4)
+    np.save(runs[1] / "data_train_indexmap_80ns_42s_nb23_decoder_packed_shuffle_idx.npy", index)
+    result = compare_data(*(RunData(discover([folder])) for folder in runs))
+    assert len(result.findings) == stale
+    for finding in result.findings:
+        assert finding.id == "data.order.predicted_divergent_step"
+        assert "the candidate replays a stale *_shuffle_idx.npy" in finding.title.en
+        assert finding.evidence[0].source.endswith("_shuffle_idx.npy")

@@ -1,4 +1,4 @@
-"""Where responses end: stop sets and padding of each framework, and the rows that lose their eos."""
+"""Where responses end: stop sets and padding of each framework, and rows that lose their eos."""
 
 from __future__ import annotations
 
@@ -112,6 +112,37 @@ def test_qwen_base_against_instruct_tells_the_eos_story_with_its_counts(tmp_path
     }
 
 
+def test_the_real_base_folder_against_instruct_values_is_the_same_story(
+    corpus: Path, tmp_path: Path
+) -> None:
+    real = corpus / "tokenizers" / "qwen2.5-7b"
+    config = json.loads((real / "tokenizer_config.json").read_text(encoding="utf-8"))
+    generation = json.loads((real / "generation_config.json").read_text(encoding="utf-8"))
+    config["eos_token"] = "<|im_end|>"
+    generation |= {"eos_token_id": [END, TEXT_END], "pad_token_id": TEXT_END}
+    for name, content in (("tokenizer_config", config), ("generation_config", generation)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    result = compare(RunData(discover([real])), RunData(discover([tmp_path])))
+    assert weights(result) == {"tokenizer.eos_token_id": Severity.ERROR}
+    finding = the(result, "tokenizer.eos_token_id")
+    assert (finding.reference, finding.candidate) == (
+        "<|endoftext|> (151643)",
+        "<|im_end|> (151645)",
+    )
+    assert "the eos would be stripped as padding" in finding.why.en
+    assert "eos 会被当作填充截去" in finding.why.zh
+
+
+def test_replace_eos_takes_the_stop_word_of_the_template(tmp_path: Path) -> None:
+    user = {"slots": ["{{content}}"]}
+    replaced = {"name": "q", "format_user": user, "stop_words": ["<|im_end|>"], "replace_eos": True}
+    for name, template in (("a", replaced), ("b", {**replaced, "replace_eos": False})):
+        run(tmp_path / name, eos="<|endoftext|>")
+        (tmp_path / name / "templates.json").write_text(json.dumps([template]), encoding="utf-8")
+    result = compare(*(RunData(discover([tmp_path / name])) for name in "ab"))
+    assert sets(result)["MindSpeed-RL", "eos when data is prepared"] == ("≠", "151645", "151643")
+
+
 def test_equal_files_are_silent_in_one_framework(tmp_path: Path) -> None:
     for framework in ("verl", "mindspeed_rl", None):
         sides = [run(tmp_path / f"{framework}{side}", framework=framework) for side in "ab"]
@@ -133,8 +164,10 @@ def test_equal_files_in_two_frameworks_differ_where_one_cuts_an_end_token_off(
     counted = f"1 of {len(endings)} recorded" if severity is Severity.ERROR else ""
     assert counted in finding.why.en
     # padding that no engine stops at is cut by nobody
-    clean = {"pad": "<|vision_pad|>"}
-    sides = [run(tmp_path / name, framework=name, **clean) for name in ("verl", "mindspeed_rl")]
+    sides = [
+        run(tmp_path / name, framework=name, pad="<|vision_pad|>")
+        for name in ("verl", "mindspeed_rl")
+    ]
     assert compare(*sides).findings == ()
 
 
@@ -187,7 +220,7 @@ def test_an_end_token_is_stripped_where_the_loop_of_mindspeed_rl_strips_it(
     eos: int, stops: set[int], pad: int, expected: set[int]
 ) -> None:
     side = Stated(eos, frozenset(stops), pad, is_pad_known=True)
-    assert stripped(side) == expected
+    assert stripped(side) == frozenset(expected)
 
     def cut(response: list[int]) -> list[int]:  # the behaviour that the facts describe
         used = pad if pad else eos

@@ -231,8 +231,9 @@ def test_different_kinds_of_files_are_not_compared_with_each_other(tmp_path: Pat
     assert "different files" in result.summary.en
 
 
-def test_real_folders_pairwise(corpus: Path) -> None:
+def test_real_folders_pairwise(corpus: Path, reference_runs: Path) -> None:
     folders = {path.name: path for path in (corpus / "tokenizers").iterdir()}
+    folders["tiny"] = reference_runs / "tiny_model_tokenizer_data" / "model"
     results = {
         (a, b): compare(*(RunData(discover([folders[name]])) for name in (a, b)))
         for a, b in itertools.product(folders, folders)
@@ -242,5 +243,14 @@ def test_real_folders_pairwise(corpus: Path) -> None:
             assert (result.status, result.findings) == (RungStatus.ALIGNED, ())
         else:
             assert weights(result)["tokenizer.eos_token_id"] is Severity.ERROR
+    # known traps: Llama-3 with <|end_of_text|>, the base model's eos, padding with a vision token
+    assert the(results["llama-3-8b", "tiny"], "tokenizer.eos_token_id").reference == (
+        "<|end_of_text|> (128001)"
+    )
+    coder = results["qwen2.5-7b", "qwen2.5-coder-1.5b"]
+    assert the(coder, "tokenizer.pad_token_id").candidate == "<|vision_pad|> (151654)"
+    assert the(coder, "tokenizer.added_tokens").reference is None
+    encoded = the(results["qwen2.5-7b", "tiny"], "tokenizer.encoding")
+    assert encoded.evidence[0].values[0] == 0  # the first ids differ already
     story = the(results["qwen2.5-7b", "qwen2.5-coder-1.5b"], "tokenizer.eos_token_id")
     assert (story.reference, story.candidate) == ("<|endoftext|> (151643)", "<|im_end|> (151645)")

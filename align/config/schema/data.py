@@ -102,6 +102,14 @@ FIELDS: tuple[Field, ...] = (
         why=_ROWS,
     ),
     Field(
+        "data.split",
+        Rung.DATA,
+        Text("shares of training, validation and test data", "训练、验证与测试数据的比例"),
+        ValueKind.NAME,
+        between_frameworks=False,
+        why=_ROWS,
+    ),
+    Field(
         "data.shuffle", Rung.DATA, Text("shuffling of rows", "数据打乱"), ValueKind.FLAG, why=_ROWS
     ),
     Field(

@@ -6,7 +6,7 @@ multi-token prediction (``model.layers.61``) has no rule: transformers does not 
 """
 
 from align.layout import blocks
-from align.layout.family import Family, Form, Part, Rule
+from align.layout.family import Family, Form, Part, Rule, always
 from align.layout.sizes import Sizes
 
 
@@ -20,19 +20,17 @@ def _without_q_lora(sizes: Sizes) -> bool:
 
 def _norm(name: str, length: str, local: str, te: str) -> Rule:
     forms = {"megatron": Form(local), "megatron_te": Form(te)}
-    when = _with_q_lora if length == "q_lora" else (lambda sizes: True)
+    when = _with_q_lora if length == "q_lora" else always
     return Rule((Part(name, (length,)),), forms, when=when)
 
 
-_DOWN = (
-    Part("self_attn.q_a_proj.weight", ("q_lora", "hidden"), 0),
-    Part("self_attn.kv_a_proj_with_mqa.weight", ("kv_a", "hidden"), 0),
-)
-_UP = (
-    Part("self_attn.q_b_proj.weight", ("mla_q", "q_lora"), 0, "heads"),
-    Part("self_attn.kv_b_proj.weight", ("mla_kv", "kv_lora"), 0, "heads"),
-)
-_DIRECT = Part("self_attn.q_proj.weight", ("mla_q", "hidden"), 0, "heads")
+def _linear(name: str, shape: tuple[str, ...], megatron: str, *, units: str = "") -> Rule:
+    part = Part(f"self_attn.{name}.weight", shape, 0, units)
+    when = {"q_proj": _without_q_lora, "q_a_proj": _with_q_lora, "q_b_proj": _with_q_lora}
+    forms = {"megatron": Form(f"self_attention.{megatron}.weight")}
+    return Rule((part,), forms, when=when.get(name, always))
+
+
 _OUT = "self_attention."
 
 FAMILY = Family(
@@ -40,8 +38,8 @@ FAMILY = Family(
     rules=(
         *blocks.ENDS,
         blocks.norm("input_layernorm.weight", "input_layernorm.weight"),
-        Rule((_DOWN[0],), {"megatron": Form(_OUT + "linear_q_down_proj.weight")}, when=_with_q_lora),
-        Rule((_DOWN[1],), {"megatron": Form(_OUT + "linear_kv_down_proj.weight")}),
+        _linear("q_a_proj", ("q_lora", "hidden"), "linear_q_down_proj"),
+        _linear("kv_a_proj_with_mqa", ("kv_a", "hidden"), "linear_kv_down_proj"),
         _norm(
             "self_attn.q_a_layernorm.weight",
             "q_lora",
@@ -54,10 +52,12 @@ FAMILY = Family(
             _OUT + "kv_layernorm.weight",
             _OUT + "linear_kv_up_proj.layer_norm_weight",
         ),
-        Rule((_UP[0],), {"megatron": Form(_OUT + "linear_q_up_proj.weight")}, when=_with_q_lora),
-        Rule((_UP[1],), {"megatron": Form(_OUT + "linear_kv_up_proj.weight")}),
-        Rule((_DIRECT,), {"megatron": Form(_OUT + "linear_q_proj.weight")}, when=_without_q_lora),
-        blocks.one("self_attn.o_proj.weight", ("hidden", "mla_out"), _OUT + "linear_proj.weight", 1),
+        _linear("q_b_proj", ("mla_q", "q_lora"), "linear_q_up_proj", units="heads"),
+        _linear("kv_b_proj", ("mla_kv", "kv_lora"), "linear_kv_up_proj", units="heads"),
+        _linear("q_proj", ("mla_q", "hidden"), "linear_q_proj", units="heads"),
+        blocks.one(
+            "self_attn.o_proj.weight", ("hidden", "mla_out"), _OUT + "linear_proj.weight", 1
+        ),
         blocks.DENSE_NORM,
         *blocks.DENSE,
         blocks.EXPERTS_NORM,

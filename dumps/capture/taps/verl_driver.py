@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from align.core.rollout_record import RolloutRecord
@@ -55,7 +56,9 @@ def trainer(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
         longest=int(self.config.data.max_response_length),
     )
     if session.takes(What.CONFIG):
-        describe(session, NAME, "verl", _yaml(self.config), self.config.actor_rollout_ref.model.path)
+        describe(
+            session, NAME, "verl", _yaml(self.config), self.config.actor_rollout_ref.model.path
+        )
 
     def finish(result: Any) -> None:
         session.drain()
@@ -73,15 +76,13 @@ def metrics(session: Session, self: Any, data: Any, step: int, *args: Any, **kwa
 
 def queued_batch(session: Session, self: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
     """Fetch a step's rows of the V1 trainer from its TransferQueue, and record them."""
-    import transfer_queue
-
     driver = _driver
     if driver is None or not _takes_step(session, driver.step):
         return
     padding = [bool(tag.get("is_padding")) for tag in batch.tags]
     keys = [key for key, pads in zip(batch.keys, padding, strict=True) if not pads]
     fields = [*_FACTS, "prompts", "responses", "position_ids", *_RESPONSE_COLUMNS]
-    data = transfer_queue.kv_batch_get(
+    data = import_module("transfer_queue").kv_batch_get(
         keys=keys, partition_id=batch.partition_id, select_fields=fields
     )
     facts = {name: _listed(data.get(name, None)) for name in _FACTS}
@@ -100,7 +101,7 @@ def queued_batch(session: Session, self: Any, batch: Any, *args: Any, **kwargs: 
     tensors = {
         **matrices,
         "input_ids": joined(prompts, responses, pad),
-        "attention_mask": joined(*ones, 0),
+        "attention_mask": joined(ones[0], ones[1], 0),
         "position_ids": _positions(rows_of(data["position_ids"]), prompts, responses),
         "responses": padded(responses, pad),
     }

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="the order is checked against torch")
 import torch
 
 from align.data.order_settings import OrderSettings
-from align.data.replay import Rows, predict
+from align.data.replay import Rows, num_trained_on, predict
 from align.data.row_order import RowOrder
 from align.data.samplers.mindspeed_rl import MindSpeedRL
 from align.data.samplers.mindspeed_rl_old import MindSpeedRLOld
@@ -22,8 +22,11 @@ from dumps.readers.data_set import read_data_set
 from tests.frameworks.mindspeed_rl.source import load
 from tests.unit.data_files import write_indexed
 
-utils, dataloader, indexed = load(
-    "datasets.utils", "datasets.dataloader", "datasets.indexed_dataset"
+utils, dataloader, indexed, build = load(
+    "datasets.utils",
+    "datasets.dataloader",
+    "datasets.indexed_dataset",
+    "datasets.build_dataset",
 )
 
 
@@ -90,6 +93,13 @@ def test_a_stale_cache_is_read_as_it_is(
     order = RowOrder(MindSpeedRL(num_rows, iters * batch, seed, index=index), batch)
     assert real == [order.step(k).tolist() for k in range(1, order.steps_per_epoch + 1)]
     assert index == tuple(MindSpeedRLOld(num_rows, iters * batch, seed).epoch(0).tolist())
+
+
+@pytest.mark.parametrize("split", ["100,0,0", "99,1,0", "969,30,1", "1/1/1", "80", "0,1,0"])
+@pytest.mark.parametrize("num_rows", [1, 23, 64, 100, 7473])
+def test_the_share_of_training_data_is_its_own(split: str, num_rows: int) -> None:
+    real = build.get_train_valid_test_split_(split, num_rows)
+    assert num_trained_on(split, num_rows) == real[1]
 
 
 @pytest.mark.parametrize("limit", [None, 2, 5, 8, 9])

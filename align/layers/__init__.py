@@ -1,0 +1,1 @@
+"""Where two runs' activations, gradients, updates and weights first differ beyond rounding."""

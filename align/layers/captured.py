@@ -1,0 +1,97 @@
+"""A run's sketches by step: the parts that ranks recorded, added up."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from align.core.run import ArtifactKind
+from dumps.readers.reader import no_progress
+from dumps.readers.sketches import read
+from dumps.store.run_data import RunData
+from dumps.store.tensor_records import FORMAT, SketchFile, TensorRecord
+
+Address = tuple[str, int]
+"""Canonical name, and optimizer step within the training step."""
+
+_WHOLE = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedStep:
+    """Everything recorded of one training step.
+
+    Args:
+        source: one of its files, for evidence.
+        records: by phase and address, in the order of computation.
+        unaligned: modules whose output has no row a token.
+        facts: further numbers of the step.
+    """
+
+    step: int
+    source: str
+    records: Mapping[str, Mapping[Address, TensorRecord]]
+    unaligned: tuple[str, ...]
+    facts: Mapping[str, int]
+
+    def of(self, phase: str) -> Mapping[Address, TensorRecord]:
+        """Return the records of one phase; empty where there are none."""
+        return self.records.get(phase, {})
+
+
+def captured_steps(data: RunData) -> dict[int, CapturedStep]:
+    """Read and merge a run's sketches; files that cannot be read are kept in its problems."""
+    files: dict[int, list[SketchFile]] = defaultdict(list)
+    for artifact in data.run.of_kind(ArtifactKind.LAYERS):
+        if artifact.format == FORMAT:
+            with data.problems_kept(artifact):
+                file = read(artifact.path, no_progress)
+                files[file.step].append(file)
+    return {step: merged(files[step]) for step in sorted(files)}
+
+
+def merged(files: Iterable[SketchFile]) -> CapturedStep:
+    """Add up what the ranks recorded of one step."""
+    ranks = sorted(files, key=lambda file: file.rank)
+    records: dict[str, dict[Address, TensorRecord]] = defaultdict(dict)
+    facts: dict[str, int] = defaultdict(int)
+    for file in ranks:
+        for record in sorted(file.records, key=lambda record: record.order):
+            phase, address = records[record.phase], (canonical_name(record.name), record.update)
+            known = phase.get(address)
+            phase[address] = record if known is None else added(known, record)
+        for name, value in file.facts.items():
+            facts[name] += value
+    return CapturedStep(
+        ranks[0].step,
+        ranks[0].source,
+        records,
+        tuple(sorted({name for file in ranks for name in file.unaligned})),
+        facts,
+    )
+
+
+def added(one: TensorRecord, other: TensorRecord) -> TensorRecord:
+    """Add two parts of one address."""
+    return replace(
+        one,
+        num_elements=one.num_elements + other.num_elements,
+        sketch=one.sketch + other.sketch,
+        l2=math.hypot(one.l2, other.l2),
+        total=one.total + other.total,
+        minimum=min(one.minimum, other.minimum),
+        maximum=max(one.maximum, other.maximum),
+        zeros=one.zeros + other.zeros,
+        nan=one.nan + other.nan,
+        positive_inf=one.positive_inf + other.positive_inf,
+        negative_inf=one.negative_inf + other.negative_inf,
+        bfloat16=one.bfloat16 + other.bfloat16,
+        digest=(one.digest + other.digest) % _WHOLE,
+    )
+
+
+def canonical_name(name: str) -> str:
+    """Return a module's or parameter's Hugging Face name; captures record it under that name."""
+    return name

@@ -1,0 +1,232 @@
+"""Backward: gradient norms of recorded updates, within a run and from equal inputs across two.
+
+Within a run the reported norm must be that of its own gradients. Across runs the first update of
+equal rows and log_probs, whose losses are as declared, must have the same gradient: a whole factor
+k is a scaling that no loss shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
+from align.core.rung import Rung, RungResult, RungStatus
+from align.core.text import Text
+from align.core.threshold import Threshold
+from align.referee.update import Update, updates_of
+from dumps.store.run_data import RunData
+
+NORM = "actor/grad_norm"
+SAME_NORM = Threshold(
+    0.02, source="four times the largest step-1 deviation (0.5 %) of the zoo's clean pairs"
+)
+SAME_LOG_PROBS = Threshold(
+    0.01, source="verl's own limit of a mean difference that rounding explains, in nats"
+)
+_LARGEST_FACTOR = 1024
+_ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """``norm`` is ``other`` times a whole number, or that part of it.
+
+    Args:
+        update: of the run under test.
+        times: k or 1/k, k from 2.
+    """
+
+    update: Update
+    norm: float
+    other: float
+    times: float
+
+
+def compare_norms(reference: RunData, candidate: RunData) -> RungResult | None:
+    """Judge both runs' gradient norms; None where they are not recorded on both sides."""
+    ours, theirs = list(updates_of(reference)), list(updates_of(candidate))
+    if not all(any(_both_norms(u) for u in updates) for updates in (ours, theirs)):
+        return None
+    norms = [
+        (side, factor)
+        for side, updates in ((Side.REFERENCE, ours), (Side.CANDIDATE, theirs))
+        if (factor := _misreported(updates)) is not None
+    ]
+    if len(norms) == 1:
+        return _result(_norm_finding(*norms[0]))
+    if norms:
+        return RungResult(Rung.BACKWARD, RungStatus.UNDECIDED, _BOTH)
+    scaled = scaled_gradient(ours[0], theirs[0])
+    if scaled is not None:
+        return _result(_scale_finding(ours[0], scaled))
+    return RungResult(Rung.BACKWARD, RungStatus.ALIGNED, _aligned(ours[0], theirs[0]))
+
+
+def same_inputs(ours: Update, theirs: Update) -> bool:
+    """Whether two updates work on the same rows, under the same model to rounding."""
+    if (ours.step, ours.number) != (theirs.step, theirs.number):
+        return False
+    if not (ours.rows.equal(theirs.rows) and ours.mask.equal(theirs.mask)):
+        return False
+    own = ours.mask.bool()
+    apart = (ours.log_probs - theirs.log_probs)[own].abs().mean()
+    weights = (ours.advantages - theirs.advantages)[own].abs().mean()
+    return float(apart) <= SAME_LOG_PROBS.value and float(weights) <= SAME_LOG_PROBS.value
+
+
+def scaled_gradient(ours: Update, theirs: Update) -> Factor | None:
+    """Return by what whole factor the candidate's gradient is larger or smaller."""
+    mine, other = ours.norm_of_gradients, theirs.norm_of_gradients
+    if not mine or not other or not same_inputs(ours, theirs):
+        return None
+    times = whole_factor(other, mine)
+    return None if times is None else Factor(theirs, other, mine, times)
+
+
+def whole_factor(norm: float, other: float) -> float | None:
+    """Return k or 1/k where one norm is k times the other, k from 2; None otherwise."""
+    if not (norm > 0 and other > 0):
+        return None
+    ratio = norm / other
+    k = round(max(ratio, 1 / ratio)) if min(ratio, 1 / ratio) > 0 else 0
+    near = abs(max(ratio, 1 / ratio) - k) <= SAME_NORM.value * k
+    if not 2 <= k <= _LARGEST_FACTOR or not near:
+        return None
+    return float(k) if ratio > 1 else 1 / k
+
+
+def _both_norms(update: Update) -> bool:
+    return update.norm_of_gradients is not None and NORM in update.reported
+
+
+def _misreported(updates: Sequence[Update]) -> Factor | None:
+    """Return the factor by which every update's reported norm is off, None unless it is one."""
+    found = [
+        Factor(u, u.reported[NORM], u.norm_of_gradients, times)
+        for u in updates
+        if u.norm_of_gradients is not None and NORM in u.reported
+        if (times := whole_factor(u.reported[NORM], u.norm_of_gradients)) is not None
+    ]
+    num_judged = sum(_both_norms(u) and u.reported[NORM] > 0 for u in updates)
+    one = len({factor.times for factor in found}) == 1 and len(found) == num_judged
+    return found[0] if one else None
+
+
+def _norm_finding(side: Side, factor: Factor) -> Finding:
+    update, times = factor.update, factor.times
+    where = f"update {update.number} of step {update.step}"
+    return Finding(
+        id="backward.grad_norm",
+        rung=Rung.BACKWARD,
+        severity=Severity.ERROR,
+        title=Text(
+            f"the {side.value} takes the gradient norm to be {times:g} times that of its gradients "
+            f"in every update, {factor.norm:.6g} for {factor.other:.6g} at step {update.step}",
+            f"{_ZH[side]}每次更新所用的梯度范数都是其真实梯度范数的 {times:g} 倍，"
+            f"第 {update.step} 步为 {factor.norm:.6g}，实际 {factor.other:.6g}",
+        ),
+        reference=factor.norm if side is Side.REFERENCE else factor.other,
+        candidate=factor.norm if side is Side.CANDIDATE else factor.other,
+        evidence=(
+            Evidence(str(update.source), side, key=f"{NORM}, {where}", values=(factor.norm,)),
+            Evidence(
+                f"L2 norm of all gradients, float64, {where}",
+                side,
+                key=NORM,
+                values=(factor.other,),
+            ),
+        ),
+        why=Text(
+            f"Clipping divides by this norm: updates above clip_grad become {times:g} times too "
+            "small, and the logged norm misleads. The other run's norm is that of its gradients.",
+            f"裁剪会除以该范数：超过 clip_grad 的更新会被多缩小到 1/{times:g}，"
+            "日志中的范数也不可信。另一侧的范数与其梯度一致。",
+        ),
+        fix=Text(
+            "Look at what sums the norm over ranks: replicated parameters (norms, embeddings under "
+            "tensor or context parallel) must count once.",
+            "检查跨 rank 累加范数的代码：重复存放的参数（张量并行、上下文并行下的 norm 与 "
+            "embedding）只应计一次。",
+        ),
+        mechanism=Mechanism(Rung.BACKWARD, Strength.SEMANTIC, (NORM,)),
+    )
+
+
+def _scale_finding(reference: Update, factor: Factor) -> Finding:
+    update, times = factor.update, factor.times
+    num_micro_batches = len(update.micro_batches.unique())
+    k = round(max(times, 1 / times))
+    hint, hint_zh = "", ""
+    if k == num_micro_batches:
+        hint = f" {k} is its number of micro-batches an update."
+        hint_zh = f"{k} 恰为每次更新的 micro-batch 数。"
+    where = f"update {update.number} of step {update.step}"
+    return Finding(
+        id="backward.scale",
+        rung=Rung.BACKWARD,
+        severity=Severity.ERROR,
+        title=Text(
+            f"from equal rows, log_probs and advantages the candidate's gradient is {times:g} "
+            f"times the reference's at step {update.step}",
+            f"在相同的样本、log_probs 与 advantage 下，第 {update.step} 步被测的梯度是参考的 "
+            f"{times:g} 倍",
+        ),
+        reference=factor.other,
+        candidate=factor.norm,
+        evidence=(
+            Evidence(
+                str(reference.source),
+                Side.REFERENCE,
+                key=f"norm of gradients, {where}",
+                values=(factor.other,),
+            ),
+            Evidence(
+                str(update.source),
+                Side.CANDIDATE,
+                key=f"norm of gradients, {where}",
+                values=(factor.norm,),
+            ),
+        ),
+        why=Text(
+            f"Equal inputs and one loss have one gradient; a whole factor is a scaling.{hint} "
+            "Clipping and the weight of weight decay change with it; Adam hides the rest.",
+            f"输入与损失相同则梯度相同；整数倍说明存在缩放。{hint_zh}"
+            "裁剪以及权重衰减的相对大小随之改变，其余被 Adam 掩盖。",
+        ),
+        fix=Text(
+            "Divide the loss of a micro-batch by their number (or by the counts of the whole "
+            "mini-batch) before backward, and average gradients over data-parallel ranks once.",
+            "在反向之前把 micro-batch 的损失除以其个数（或除以整个 mini-batch 的总数），"
+            "数据并行各 rank 的梯度只平均一次。",
+        ),
+        mechanism=Mechanism(Rung.BACKWARD, Strength.SEMANTIC, (NORM,)),
+    )
+
+
+def _result(finding: Finding) -> RungResult:
+    title = finding.title
+    return RungResult(
+        Rung.BACKWARD,
+        RungStatus.DIVERGED,
+        Text(f"{title.en[:1].upper()}{title.en[1:]}.", f"{title.zh}。"),
+        (finding,),
+    )
+
+
+def _aligned(ours: Update, theirs: Update) -> Text:
+    if same_inputs(ours, theirs):
+        return Text(
+            "Both runs report the norms of their own gradients, and from equal inputs at step "
+            f"{ours.step} these have no factor.",
+            f"两次运行报告的范数都与各自的梯度一致；第 {ours.step} 步输入相同，梯度之间没有倍数关系。",
+        )
+    return Text(
+        "Both runs report the norms of their own gradients; no update has equal inputs.",
+        "两次运行报告的范数都与各自的梯度一致；没有输入相同的更新。",
+    )
+
+
+_BOTH = Text(
+    "Neither run reports the norm of its own gradients.", "两次运行报告的范数都与各自的梯度不符。"
+)

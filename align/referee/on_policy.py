@@ -1,0 +1,77 @@
+"""Updates of a run that does one a step: their log_probs are old_log_probs, recorded or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from align.core.config_value import EffectiveConfig
+from align.core.errors import AlignError
+from align.core.run import ArtifactKind
+from align.referee.recompute import KL, POLICY, TOTAL
+from align.referee.update import NEEDED, OPTIONAL, Update, matrix, tensors_by_step
+from dumps.readers.trainer_inputs import TrainerInputs
+from dumps.store.run_data import RunData
+
+
+def on_policy_updates(
+    run: RunData, config: EffectiveConfig, step: int | None = None
+) -> Iterator[Update]:
+    """Yield one update a recorded batch, with the losses the run logged; none off policy.
+
+    Rounding can make a second forward pass differ, so a loss that does not fit proves nothing.
+    """
+    on_policy = config.values.get("derived.on_policy")
+    if on_policy is None or on_policy.value is not True:
+        return
+    for number, batch in sorted(tensors_by_step(run, ArtifactKind.TOKENS).items()):
+        if step in (None, number):
+            try:
+                update = _update(number, batch, run)
+            except AlignError as error:
+                run.problems.append(error)
+                continue
+            if update is not None:
+                yield update
+
+
+def _update(step: int, batch: TrainerInputs, run: RunData) -> Update | None:
+    reported, resolution = _logged(run, step)
+    columns = {name: matrix(batch, name) for name in (*NEEDED, *OPTIONAL)}
+    mask, old, advantages = (columns[name] for name in NEEDED)
+    if mask is None or old is None or advantages is None or not reported:
+        return None
+    recorded = batch.tensor("old_log_probs")
+    assert recorded is not None
+    return Update(
+        step=step,
+        number=0,
+        source=batch.path,
+        rows=torch.arange(len(mask)),
+        micro_batches=torch.zeros(len(mask), dtype=torch.int64),
+        log_probs=old,
+        entropys=None,
+        mask=mask,
+        old_log_probs=old,
+        advantages=advantages,
+        ref_log_prob=columns["ref_log_prob"],
+        rollout_log_probs=columns["rollout_log_probs"],
+        reported=reported,
+        norm_of_gradients=None,
+        roundoff=float(np.finfo(recorded.dtype).eps) / 2,
+        resolution=resolution,
+    )
+
+
+def _logged(run: RunData, step: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the losses logged at a step, and their resolution."""
+    reported, resolution = {}, {}
+    for name in (POLICY, KL, TOTAL):
+        series = run.metrics.get(name)
+        at = [] if series is None else np.flatnonzero(series.steps == step)
+        if series is not None and len(at):
+            reported[name] = float(series.values[at[0]])
+            resolution[name] = float(series.resolution[at[0]])
+    return reported, resolution

@@ -1,0 +1,1 @@
+"""Linear sketches of a model's tensors, keyed by what the tokens and features are."""

@@ -1,0 +1,164 @@
+"""What a token is: a hash of the ids from the start of its own sequence up to itself.
+
+Padding and its side, packing, batching and the order of rows change none of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from dumps.capture.sketch.hash import digest, signs, splitmix64
+from dumps.capture.sketch.sums import ROW_SALT, SIDE
+
+_BASE = 0x2545F4914F6CDD1D  # odd, of the powers in the prefix hash
+_DIGEST_SALT = 3
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The attended tokens of one forward pass, n of them.
+
+    Args:
+        shape: batch and sequence length of the tensors that carry them.
+        index: int64 [n], their places in the flattened [batch * length]; None for all places.
+        keys: int64 [n].
+    """
+
+    shape: tuple[int, int]
+    index: Tensor | None
+    keys: Tensor
+
+    @cached_property
+    def signs(self) -> Tensor:
+        """float32 [n, SIDE + 1]; the last column is all ones."""
+        ones = torch.ones(len(self.keys), 1, device=self.keys.device)
+        return torch.cat([signs(self.keys, ROW_SALT, SIDE), ones], 1)
+
+    @cached_property
+    def digest(self) -> Tensor:
+        """int64, equal for equal sets of tokens."""
+        return digest(self.keys, _DIGEST_SALT)
+
+    def rows(self, tensor: Tensor, *, sequence_first: bool = False) -> Tensor | None:
+        """Return the tokens' rows [n, features] of an activation, None where it has no such rows.
+
+        Args:
+            tensor: [b, s, …], [s, b, …] or [b * s, …].
+        """
+        batch, length = self.shape
+        lead = tuple(tensor.shape[:2])
+        shapes = [(batch, length), (length, batch)]
+        if tensor.ndim >= 3 and lead in shapes:
+            turned = lead != shapes[0] or (sequence_first and batch == length)
+            flat = (tensor.transpose(0, 1) if turned else tensor).flatten(0, 1)
+        elif tensor.ndim >= 2 and lead[0] == batch * length:
+            flat = tensor
+        else:
+            return None
+        flat = flat.reshape(batch * length, -1)
+        return flat if self.index is None else flat[self.index]
+
+
+def tokens_of(
+    input_ids: Tensor,
+    attention_mask: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    bounds: Tensor | None = None,
+) -> Tokens:
+    """Key the tokens of a forward pass.
+
+    A sequence starts where a row does, and where positions start again; only without positions do
+    ``bounds`` say where packed sequences start, so that wrong bounds are seen in the activations.
+
+    Args:
+        input_ids: int64 [b, s].
+        attention_mask: [b, s], 0 at padding; any other shape is not looked at.
+        position_ids: [b, s].
+        bounds: int [sequences + 1] of cumulated lengths (cu_seqlens).
+    """
+    shape = (input_ids.shape[0], input_ids.shape[1])
+    index = _attended(input_ids, attention_mask)
+    ids = _picked(input_ids, index)
+    starts = _row_starts(shape, index, ids.device)
+    if position_ids is not None and position_ids.numel() == input_ids.numel():
+        positions = _picked(position_ids.reshape(shape), index)
+        starts = starts | _restarts(positions)
+    elif bounds is not None and index is None:
+        starts[bounds[:-1].long()] = True
+    return Tokens(shape, index, prefix_keys(ids, starts))
+
+
+def kept(tokens: Tokens, keep: int | Tensor) -> Tokens | None:
+    """Return the tokens left by transformers' ``logits_to_keep``, None where it keeps all.
+
+    Args:
+        keep: the last so many positions of every row, or the positions themselves.
+    """
+    batch, length = tokens.shape
+    if isinstance(keep, int):
+        if not 0 < keep < length:
+            return None
+        columns = torch.arange(length - keep, length, device=tokens.keys.device)
+    else:
+        columns = keep.to(tokens.keys.device) % length
+    places = torch.arange(batch, device=columns.device)[:, None] * length + columns
+    number = torch.full((batch * length,), -1, dtype=torch.int64, device=columns.device)
+    own = tokens.index if tokens.index is not None else torch.arange(batch * length)
+    number[own.to(columns.device)] = torch.arange(len(own), device=columns.device)
+    numbers = number[places.flatten()]
+    index = (numbers >= 0).nonzero().squeeze(-1)
+    return Tokens((batch, len(columns)), index, tokens.keys[numbers[index]])
+
+
+def prefix_keys(ids: Tensor, starts: Tensor) -> Tensor:
+    """Hash the prefix of each token within its sequence.
+
+    Args:
+        ids: int64 [n], sequences end to end.
+        starts: bool [n], the first true.
+
+    Returns:
+        int64 [n]: a polynomial of hashed ids modulo 2**64, hashed with the place in the sequence.
+    """
+    place_of = torch.arange(len(ids), device=ids.device)
+    start = torch.where(starts, place_of, 0).cummax(0).values
+    place = place_of - start
+    powers = torch.full_like(ids, _BASE).cumprod(0)
+    terms = splitmix64(ids.to(torch.int64)) * powers[place]
+    sums = terms.cumsum(0)
+    prefix = sums - (sums - terms)[start]
+    return splitmix64(prefix ^ splitmix64(place))
+
+
+def num_sequences(tokens: Tokens, position_ids: Tensor) -> int:
+    """Return how many sequences the positions tell apart."""
+    positions = _picked(position_ids.reshape(tokens.shape), tokens.index)
+    rows = _row_starts(tokens.shape, tokens.index, positions.device)
+    return int((rows | _restarts(positions)).sum())
+
+
+def _attended(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor | None:
+    if attention_mask is None or attention_mask.shape != input_ids.shape:
+        return None
+    attended = attention_mask.reshape(-1) != 0
+    return None if bool(attended.all()) else attended.nonzero().squeeze(-1)
+
+
+def _picked(tensor: Tensor, index: Tensor | None) -> Tensor:
+    flat = tensor.reshape(-1)
+    return flat if index is None else flat[index]
+
+
+def _row_starts(shape: tuple[int, int], index: Tensor | None, device: torch.device) -> Tensor:
+    places = torch.arange(shape[0] * shape[1], device=device) if index is None else index
+    row = places // shape[1]
+    return torch.cat([torch.ones_like(row[:1], dtype=torch.bool), row[1:] != row[:-1]])
+
+
+def _restarts(positions: Tensor) -> Tensor:
+    falls = positions[1:] < positions[:-1]
+    return torch.cat([torch.ones_like(falls[:1]), falls]) | (positions == 0)

@@ -1,0 +1,118 @@
+"""MindSpeed-RL's hybrid actor worker: responses as it puts them into the dock, and its updates.
+
+One process holds actor and rollout engine, so one writer has a rank's responses and micro-batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from align.core.rollout_record import RolloutRecord
+from dumps.capture.invariants import broken_in_update
+from dumps.capture.plan import What
+from dumps.capture.session import Session
+from dumps.capture.step_batch import StepBatch, files_of
+from dumps.capture.stop import stop
+from dumps.capture.update_record import UpdateRecord, step_file, writes
+from dumps.capture.wrap import After
+
+
+@dataclass
+class _Worker:
+    """This process's rank, and the step in progress."""
+
+    step: int = 1
+    records: list[RolloutRecord] = field(default_factory=list)
+    record: UpdateRecord = field(default_factory=UpdateRecord)
+
+    @property
+    def rank(self) -> int:
+        return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+
+
+_worker = _Worker()
+
+
+def collected(
+    session: Session, self: Any, output: Any, index: Any, *args: Any, **kwargs: Any
+) -> None:
+    """Keep responses on their way into the dock; other stages' output has no ``responses``.
+
+    ``index`` counts responses: prompt = index // n, sample = index % n.
+    """
+    if not {"responses", "input_ids"} <= set(output) or not session.takes(What.ROLLOUTS):
+        return
+    num_samples = int(getattr(self.rl_config, "n_samples_per_prompt", 1))
+    _worker.step = int(self.args.iteration) + 1
+    for row, ids, response in zip(index, output["input_ids"], output["responses"], strict=True):
+        answer = tuple(int(i) for i in response.tolist())
+        whole = tuple(int(i) for i in ids.tolist())
+        _worker.records.append(
+            RolloutRecord(
+                prompt_ids=whole[: len(whole) - len(answer)],
+                response_ids=answer,
+                step=_worker.step,
+                sample_index=int(row) % num_samples,
+                uid=f"{_worker.step}-{int(row) // num_samples}",
+                extras={"dock_row": int(row)},
+            )
+        )
+
+
+def policy_loss(
+    session: Session,
+    old_log_prob: Any = None,
+    log_prob: Any = None,
+    ref_log_prob: Any = None,
+    advantages: Any = None,
+    entropy: Any = None,
+    eos_mask: Any = None,
+    *args: Any,
+    **kwargs: Any,
+) -> After | None:
+    """Keep what the loss of a micro-batch is computed from."""
+    plan = session.plan
+    if not plan.takes(What.LOG_PROBS) or not plan.takes_rank(_worker.rank):
+        return None
+
+    def after(result: Any) -> None:
+        _worker.record.begin_micro_batch()
+        _worker.record.keep(
+            {
+                "old_log_probs": old_log_prob,
+                "log_probs": log_prob,
+                "ref_log_prob": ref_log_prob,
+                "advantages": advantages,
+                "response_mask": eos_mask,
+                "policy_loss": result[0],
+            }
+        )
+
+    return after
+
+
+def updated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
+    """End the step after an update; its number is the iteration it began with, plus one."""
+    step = int(self.args.iteration) + 1
+
+    def after(result: Any) -> None:
+        records, record, rank = _worker.records, _worker.record, _worker.rank
+        _worker.records, _worker.record = [], UpdateRecord()
+        if not session.plan.takes_step(step):
+            return
+        host, name = record.to_host(), f"actor-{rank}"
+        files = files_of(StepBatch(step, records, {}), session.plan, rank)
+        if host:
+            files[step_file(step, name)] = writes(host, record.notes(step, rank, "actor"))
+        session.writer(name).submit(step, files)
+        session.note_time(name, step)
+        session.writer(name).drain()  # Ray ends its workers without notice
+        if session.plan.stops_on_error and "update.0.micro.0.old_log_probs" in host:
+            first = [host[f"update.0.micro.0.{n}"] for n in ("old_log_probs", "log_probs")]
+            mask = host["update.0.micro.0.response_mask"]
+            stop(session, step, broken_in_update(first[0], first[1], mask))
+
+    return after

@@ -1,0 +1,243 @@
+"""verl's workers: what each rank trains on, micro-batch by micro-batch.
+
+One process can hold the actor, the reference model and the rollout engine's client. A step ends
+when the weights are sent to the rollout engine (0.8 and later), or when the update returns.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from dumps.capture.fingerprints import weight_fingerprints
+from dumps.capture.gradients import gradient_squares
+from dumps.capture.invariants import broken_in_update
+from dumps.capture.module_stats import ModuleOutput, hook_modules
+from dumps.capture.plan import What
+from dumps.capture.session import Session
+from dumps.capture.stop import stop
+from dumps.capture.update_record import UpdateRecord, step_file, writes
+from dumps.capture.wrap import After
+
+_RECORDED = (What.LOG_PROBS, What.GRAD_NORMS, What.WEIGHTS, What.RNG, What.MODULES)
+_STEP_FOLDER = re.compile(r"global_step_(\d+)")
+
+
+@dataclass
+class _Worker:
+    """This process's rank.
+
+    Args:
+        step: in progress, numbered from 1.
+        phase: whose forward pass runs, such as "actor.train".
+        modules: of the actor, for its weights.
+    """
+
+    step: int = 1
+    phase: str = ""
+    module: torch.nn.Module | None = None
+    record: UpdateRecord = field(default_factory=UpdateRecord)
+
+    @property
+    def rank(self) -> int:
+        return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+
+    @property
+    def name(self) -> str:
+        return f"actor-{self.rank}"
+
+
+_worker = _Worker()
+
+
+def engine_ready(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
+    """Hook the modules of an engine once it is built, and remember the actor's."""
+
+    def ready(result: Any) -> None:
+        role = _role(self)
+        if role == "actor":
+            _worker.module = self.module
+        if session.plan.modules and session.takes(What.MODULES):
+            hook_modules(
+                self.module,
+                session.plan.modules,
+                session.log,
+                is_wanted=lambda: _is_wanted(session),
+                keep=_keep_module,
+            )
+
+    return ready
+
+
+def engine_forward(
+    session: Session,
+    self: Any,
+    micro_batch: Any,
+    loss_function: Any = None,
+    forward_only: bool = False,
+    *args: Any,
+    **kwargs: Any,
+) -> After | None:
+    """Note whose micro-batch the model is about to see, and where its sequences start."""
+    role = _role(self)
+    _worker.phase = f"{role}.{'forward' if forward_only else 'train'}"
+    if forward_only or role != "actor" or not _is_wanted(session):
+        return None
+    _worker.record.begin_micro_batch()
+    ids = micro_batch.get("input_ids", None)
+    if session.takes(What.INPUTS) and ids is not None and ids.is_nested:
+        _worker.record.keep({"input_ids": ids.values(), "cu_seqlens": ids.offsets()})
+    return None
+
+
+def policy_loss(session: Session, *args: Any, **kwargs: Any) -> After:
+    """Look at the calls of the loss function that verl looks up by name."""
+
+    def look(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def called(*a: Any, **k: Any) -> Any:
+            result = function(*a, **k)
+            with session.log.kept("policy loss"):
+                _keep_loss(session, result, *a, **k)
+            return result
+
+        return called
+
+    return look
+
+
+def policy_loss_called(session: Session, *args: Any, **kwargs: Any) -> After:
+    """Look at a call of the loss function itself (verl 0.5)."""
+
+    def after(result: Any) -> None:
+        _keep_loss(session, result, *args, **kwargs)
+
+    return after
+
+
+def engine_update(session: Session, self: Any, *args: Any, **kwargs: Any) -> After | None:
+    """Read the gradients just before the optimizer of an engine uses them (0.8 and later)."""
+    return _update(session, self.module) if _role(self) == "actor" else None
+
+
+def actor_update(session: Session, self: Any, *args: Any, **kwargs: Any) -> After | None:
+    """Read the gradients just before the optimizer of an actor uses them (to 0.7)."""
+    _worker.module = self.actor_module
+    return _update(session, self.actor_module)
+
+
+def weights_sent(
+    session: Session, self: Any, global_steps: int | None = None, *args: Any, **kwargs: Any
+) -> None:
+    """End the step: its weights go to the rollout engine now. verl says its number."""
+    if global_steps is not None:
+        _worker.step = int(global_steps)
+    _end_step(session)
+
+
+def actor_updated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
+    """End the step after the actor's update (to 0.7, which does not say its number)."""
+
+    def after(result: Any) -> None:
+        _end_step(session)
+
+    return after
+
+
+def resumed(session: Session, self: Any, local_path: Any = None, *args: Any, **kwargs: Any) -> None:
+    """Count steps from where a run resumes, as its checkpoint's folder says."""
+    found = _STEP_FOLDER.search(str(local_path))
+    if found:
+        _worker.step = int(found[1]) + 1
+
+
+def _role(engine: Any) -> str:
+    if getattr(engine.engine_config, "forward_only", False):
+        return "ref"
+    return "critic" if "ValueHead" in type(engine).__name__ else "actor"
+
+
+def _is_wanted(session: Session) -> bool:
+    plan = session.plan
+    return plan.takes_step(_worker.step) and plan.takes_rank(_worker.rank)
+
+
+def _keep_module(output: ModuleOutput) -> None:
+    _worker.record.keep_module(_worker.phase, output)
+
+
+def _keep_loss(
+    session: Session,
+    result: Any,
+    old_log_prob: Any = None,
+    log_prob: Any = None,
+    advantages: Any = None,
+    response_mask: Any = None,
+    **kwargs: Any,
+) -> None:
+    if not session.takes(What.LOG_PROBS) or not _is_wanted(session):
+        return
+    if _worker.phase != "actor.train":  # to 0.7 no engine has said that a micro-batch begins
+        _worker.record.begin_micro_batch()
+    loss = result[0] if isinstance(result, tuple) else result
+    _worker.record.keep(
+        {
+            "old_log_probs": old_log_prob,
+            "log_probs": log_prob,
+            "advantages": advantages,
+            "response_mask": response_mask,
+            "policy_loss": loss,
+        }
+    )
+
+
+def _update(session: Session, module: torch.nn.Module) -> After | None:
+    if not _is_wanted(session):
+        return None
+    record = _worker.record
+    if session.takes(What.GRAD_NORMS):
+        names, squares = gradient_squares(module.named_parameters())
+        record.keep_rows(f"update.{record.update}.gradient_squares", names, squares)
+
+    def after(result: Any) -> None:
+        record.end_update()
+
+    return after
+
+
+def _end_step(session: Session) -> None:
+    """Have this step's file written, and begin the next step."""
+    worker, record = _worker, _worker.record
+    wanted = session.takes(*_RECORDED) and _is_wanted(session) and record.update > 0
+    step = worker.step
+    if wanted and session.takes(What.WEIGHTS) and worker.module is not None:
+        record.keep_rows("weights", *weight_fingerprints(worker.module.named_parameters()))
+    worker.record, worker.step = UpdateRecord(), step + 1
+    if not wanted:
+        return
+    host = record.to_host()
+    file = {step_file(step, worker.name): writes(host, record.notes(step, worker.rank, "actor"))}
+    writer = session.writer(worker.name)
+    writer.submit(step, file)
+    session.note_time(worker.name, step)
+    writer.drain()  # Ray ends its workers without notice, and by now this is next to nothing
+    if session.plan.stops_on_error:
+        stop(session, step, _broken(host))
+
+
+def _broken(host: dict[str, torch.Tensor]) -> Iterator[str]:
+    first = {name: host.get(f"update.0.micro.0.{name}") for name in _FIRST}
+    old, new, mask = (first[name] for name in _FIRST)
+    if old is not None and new is not None and mask is not None:
+        yield from broken_in_update(old, new, mask)
+    squares = [t.sum() for name, t in host.items() if name.endswith("gradient_squares")]
+    if not all(bool(torch.isfinite(total)) for total in squares):
+        yield "gradients are NaN or infinite"
+
+
+_FIRST = ("old_log_probs", "log_probs", "response_mask")

@@ -1,0 +1,250 @@
+"""`align capture` on the real verl: its V1 and V0 trainers on CPU, two steps each, FSDP2.
+
+Each trainer runs twice on the same rollouts, with a capture and without one. The runs are those of
+the recipe of recorded runs (its plugin makes verl's registries know a CPU). About five minutes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed")
+pytest.importorskip("transfer_queue", reason="verl's V1 trainer needs TransferQueue")
+
+from align.core.rung import Rung, RungStatus
+from align.ladder import climb
+from dumps.readers import captured_step
+from dumps.readers.trainer_inputs import read as read_inputs
+from dumps.store.discover import discover
+from dumps.store.run_data import RunData
+from dumps.store.verify import verify
+
+PLUGIN = Path(__file__).parent / "plugin"
+BIN = Path(sys.executable).parent
+STEPS = (1, 2)
+TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run: what verl logged of itself, and what a capture wrote."""
+
+    out: Path
+    capture: Path
+
+    def logged(self) -> dict[int, dict[str, float]]:
+        rows = [json.loads(line) for line in (self.out / "metrics.jsonl").open()]
+        return {row["step"]: row["data"] for row in rows}
+
+    def numerics(self) -> dict[int, dict[str, float]]:
+        """Everything logged but times and memory."""
+        return {
+            step: {
+                k: v for k, v in data.items() if not k.startswith(("timing", "perf", "actor/perf"))
+            }
+            for step, data in self.logged().items()
+        }
+
+
+@dataclass(frozen=True)
+class Pair:
+    plain: Ran
+    captured: Ran
+
+
+@pytest.fixture(scope="session")
+def recipe(shared: Path) -> Path:
+    folder = shared / "reference" / "verl_cpu"
+    if not (folder / "run_v1.sh").is_file():
+        pytest.skip("the recipe for verl on CPU is not there")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def work(tmp_path_factory: pytest.TempPathFactory, recipe: Path, reference_runs: Path) -> Path:
+    """Give a folder with model, data, plugins and the recipe's script, ready for a prefix."""
+    folder = tmp_path_factory.mktemp("verl")
+    (folder / "tiny").symlink_to(reference_runs / "tiny_model_tokenizer_data")
+    shutil.copytree(recipe / "plugin", folder / "plugin")
+    shutil.copytree(PLUGIN, folder / "plugin", dirs_exist_ok=True)
+    script = (recipe / "run_v1.sh").read_text()
+    assert "exec timeout" in script
+    (folder / "run_v1.sh").write_text(script.replace("exec timeout", "exec $PREFIX timeout"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def v1(work: Path) -> Pair:
+    return Pair(run(work, "v1-plain"), run(work, "v1-captured", captures=True))
+
+
+@pytest.fixture(scope="session")
+def v0(work: Path, v1: Pair) -> Pair:
+    old = "trainer.use_v1=false"
+    return Pair(run(work, "v0-plain", old), run(work, "v0-captured", old, captures=True))
+
+
+@pytest.fixture(params=["v1", "v0"])
+def pair(request: pytest.FixtureRequest) -> Pair:
+    return request.getfixturevalue(request.param)
+
+
+def run(work: Path, name: str, *overrides: str, captures: bool = False) -> Ran:
+    """Run verl for two steps; the first run of all records the rollouts that the others get."""
+    out, capture = work / name, work / f"{name}-capture"
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]),
+        "R": str(work),
+        "STRATEGY": "fsdp2",
+        "XMOD": ",recorded_rollouts",
+        "MKL_CBWR": "COMPATIBLE",
+        "RECORDED_ROLLOUTS": str(work / "rollouts.jsonl"),
+        "PREFIX": f"{BIN / 'align'} capture -o {capture} --" if captures else "",
+    }
+    done = subprocess.run(
+        ["nice", "bash", str(work / "run_v1.sh"), str(out), *_overrides(*overrides)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return Ran(out, capture)
+
+
+def _overrides(*more: str) -> list[str]:
+    return [
+        "trainer.total_training_steps=2",
+        "trainer.val_before_train=false",
+        "trainer.test_freq=-1",
+        "trainer.logger=[console,file]",
+        "actor_rollout_ref.rollout.agent.default_agent_loop=recorded",
+        f"actor_rollout_ref.rollout.agent.agent_loop_config_path={PLUGIN}/recorded_rollouts.yaml",
+        *more,
+    ]
+
+
+def test_losses_and_gradients_are_bitwise_those_of_a_run_without_capture(pair: Pair) -> None:
+    plain, captured = pair.plain.numerics(), pair.captured.numerics()
+    assert plain.keys() == captured.keys() == set(STEPS)
+    assert plain[1]["actor/grad_norm"] > 0
+    assert captured == plain
+
+
+def test_nothing_of_the_capture_failed_and_every_step_is_whole(pair: Pair) -> None:
+    verified = verify(pair.captured.capture)
+    assert not (pair.captured.capture / "capture.log").exists()
+    assert verified.is_whole
+    assert verified.whole_steps == STEPS
+
+
+def test_rollouts_are_recorded_with_ids_and_log_probs_as_the_engine_gave_them(pair: Pair) -> None:
+    recorded = [json.loads(line) for line in (pair.plain.out.parent / "rollouts.jsonl").open()]
+    engine = {row["key"]: row for row in recorded}
+    rows = [r for step in STEPS for r in rollouts(pair.captured.capture, step)]
+    assert len(rows) == len(engine) == 64
+    for row in rows:
+        # the V0 trainer numbers responses in the batch's order, so they are found by content
+        same = [e for k, e in engine.items() if k.split(":")[0] == str(row["dataset_index"])]
+        twin = next(e for e in same if e["response_ids"] == row["response_ids"])
+        assert twin["prompt_ids"] == row["prompt_ids"]
+        assert np.array_equal(np.float32(twin["log_probs"]), np.float32(row["log_probs"]))
+
+
+def test_texts_and_scores_are_those_of_verls_own_dump(pair: Pair) -> None:
+    for step in STEPS:
+        lines = (pair.plain.out / f"rollout/{step}.jsonl").read_text().splitlines()
+        theirs = sorted(
+            (r["input"], r["output"], r["gts"], r["score"]) for r in map(json.loads, lines)
+        )
+        rows = rollouts(pair.captured.capture, step)
+        own = sorted((r["prompt"], r["response"], r["ground_truth"], r["score"]) for r in rows)
+        assert [row[:3] for row in own] == [row[:3] for row in theirs]
+        assert [row[3] for row in own] == pytest.approx([row[3] for row in theirs])
+
+
+def test_gradient_norms_add_up_to_the_one_verl_clips_by(pair: Pair) -> None:
+    for step in STEPS:
+        part = captured_step.read(pair.captured.capture / f"steps/{step:06d}/actor-0.safetensors")
+        norms = [
+            math.sqrt(sum(part.gradient_squares(update).values()))
+            for update in range(part.num_updates)
+        ]
+        assert len(norms) == 2  # 8 prompts, mini-batches of 4
+        assert np.mean(norms) == pytest.approx(
+            pair.plain.logged()[step]["actor/grad_norm"], rel=1e-5
+        )
+
+
+def test_the_first_update_of_a_step_is_on_policy(pair: Pair) -> None:
+    part = captured_step.read(pair.captured.capture / "steps/000001/actor-0.safetensors")
+    first = {
+        name: part.tensors[f"update.0.micro.0.{name}"] for name in ("log_probs", "old_log_probs")
+    }
+    assert np.abs(first["log_probs"] - first["old_log_probs"]).max() < 1e-5
+
+
+def test_the_batch_is_what_verl_trains_on(pair: Pair) -> None:
+    capture = pair.captured.capture
+    batch = read_inputs(capture / "trainer_inputs/000001.safetensors", lambda _: None)
+    advantages, mask = batch.tensor("advantages"), batch.tensor("response_mask")
+    assert advantages is not None and mask is not None
+    logged = pair.plain.logged()[1]
+    assert advantages[mask != 0].max() == pytest.approx(logged["critic/advantages/max"], rel=1e-6)
+    assert advantages[mask != 0].min() == pytest.approx(logged["critic/advantages/min"], rel=1e-6)
+    part = captured_step.read(capture / "steps/000001/actor-0.safetensors")
+    ids, ends = (part.tensors[f"update.0.micro.0.{n}"] for n in ("input_ids", "cu_seqlens"))
+    packed = {tuple(ids[a:b].tolist()) for a, b in itertools.pairwise(ends.tolist())}
+    whole, seen = batch.tensor("input_ids"), batch.tensor("attention_mask")
+    assert whole is not None and seen is not None
+    assert packed <= {tuple(row[on != 0].tolist()) for row, on in zip(whole, seen, strict=True)}
+
+
+def test_the_rungs_of_a_report_work_on_a_captured_run(pair: Pair) -> None:
+    result = {r.name: r for r in climb(data(pair), data(pair)).rungs}
+    for rung in (
+        Rung.CONFIG,
+        Rung.TOKENIZER,
+        Rung.ROLLOUT,
+        Rung.TOKENS,
+        Rung.REWARD,
+        Rung.ADVANTAGE,
+    ):
+        assert result[rung].status is RungStatus.ALIGNED, result[rung].summary
+    assert "64/64" in result[Rung.TOKENS].summary.en
+    assert data(pair).framework_version == "0.9.1"
+    assert not [f for f in data(pair).run.unknown]
+
+
+def test_a_capture_takes_at_most_two_hundredths_of_a_step(pair: Pair) -> None:
+    """By its own clocks, in the second step: the first one's includes imports."""
+    step_s = pair.captured.logged()[2]["timing_s/step"]
+    spent_s = {}
+    for name in ("driver-0", "actor-0"):
+        lines = (pair.captured.capture / f"capture_timings/{name}.jsonl").read_text().splitlines()
+        spent_s[name] = json.loads(lines[1])["tap_s"]
+    share = sum(spent_s.values()) / step_s
+    print(f"capture takes {share:.2%} of a step of {step_s:.2f} s: {spent_s}")
+    assert share <= 0.02
+
+
+def data(pair: Pair) -> RunData:
+    return RunData(discover([pair.captured.capture]))
+
+
+def rollouts(capture: Path, step: int) -> list[dict]:
+    return pq.read_table(capture / f"rollout/step={step:06d}.parquet").to_pylist()
