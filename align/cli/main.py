@@ -24,6 +24,7 @@ _COMMANDS = {
     "curves": ("align.cli.curves", "Compare metrics over steps."),
     "capture": ("align.cli.capture", "Run a training command and record what it does."),
     "weights": ("align.cli.weights", "Compare and convert checkpoints: the same weights?"),
+    "referee": ("align.cli.referee", "Recompute a recorded step in float64, link by link."),
     "train": ("align.cli.train", "Train with the bundled stack: grpo, ppo, dapo, dpo."),
     "demo": ("align.cli.demo", "Plant a known fault in a small run, and report on it."),
     "zoo": ("align.cli.zoo", "Count how often the report is right on known faults."),

@@ -35,7 +35,8 @@ def command(
 ) -> None:
     """Compare two checkpoints of any layout, tensor by tensor under Hugging Face names.
 
-    Each is a folder of safetensors, a Megatron checkpoint (mp_rank folders or torch_dist) or a file.
+    Each is a folder of safetensors, a Megatron checkpoint (mp_rank folders or torch_dist), or a
+    single file.
     """
     from align.cli.progress import count_bar
     from align.cli.weights_sides import open_side

@@ -13,6 +13,7 @@ from align.core.text import Text
 from align.data.order_diff import OrderCause, explain
 from align.data.prompt_text import Prompts, PromptText
 from align.data.run_order import RunOrder
+from align.data.tokenized_rows import with_questions
 from align.data.witness import Witness, length_witness, prompt_witness
 from dumps.store.rollout_pair import RolloutPair, SideRows
 from dumps.store.run_data import RunData
@@ -54,7 +55,10 @@ def cause_of_prompts(
     if replay is not None:
         orders = _orders(runs, replay)
         sides = (pair.reference, pair.candidate)
-        witnesses = [_witness(order, side) for order, side in zip(orders, sides, strict=True)]
+        witnesses = [
+            _witness(order, other, side)
+            for order, other, side in zip(orders, orders[::-1], sides, strict=True)
+        ]
         found = explain(*orders, (witnesses[0], witnesses[1]), step, num_common)
     if found is None or found.is_hint:
         return _shifted(pair, step) or found
@@ -95,8 +99,13 @@ def _orders(runs: tuple[RunData, RunData], replay: Replay) -> tuple[RunOrder, Ru
     return reference, candidate
 
 
-def _witness(order: RunOrder, side: SideRows) -> Witness | None:
-    return None if order.data_set is None else prompt_witness(side, order.data_set)
+def _witness(order: RunOrder, other: RunOrder, side: SideRows) -> Witness | None:
+    """Match the dumps to the run's data set; one of token ids is read by the other's questions."""
+    data = order.data_set
+    prompts = order.prompts or other.prompts
+    if data is not None and other.data_set is not None and prompts is not None:
+        data = with_questions(data, prompts, other.data_set)
+    return None if data is None else prompt_witness(side, data)
 
 
 def _shifted(pair: RolloutPair, step: int) -> OrderCause | None:

@@ -70,7 +70,7 @@ def _compared(
     is_mild = result.status is RungStatus.ALIGNED or reference.format != candidate.format
     severity = Severity.WARNING if is_mild else Severity.ERROR
     rows = tuple(data_set_findings(diff, reference, candidate, severity))
-    return rows, tuple(_of_tokens(common_rows(reference, candidate), sets, orders))
+    return rows, tuple(_of_tokens((reference, candidate), sets, orders))
 
 
 def _as_questions(
@@ -88,9 +88,12 @@ def _as_questions(
 
 
 def _of_tokens(
-    rows: list[tuple[int, int]], sets: tuple[DataSet, DataSet], orders: Orders
+    questions: tuple[DataSet, DataSet], sets: tuple[DataSet, DataSet], orders: Orders
 ) -> Iterator[Finding]:
     ours, theirs = _rendered(sets, orders)
+    if (ours is None or theirs is None) and not any(o.settings.filters_length for o in orders):
+        return
+    rows = common_rows(*questions)
     if ours is not None and theirs is not None:
         rendered = compare_rendered(rows, ours, theirs)
         if rendered is not None:

@@ -225,7 +225,8 @@ def _head(diff: WeightsDiff, sides: Sequence[Checkpoint]) -> Iterator[Finding]:
         fix=Text(
             "Set tie_word_embeddings and untie_embeddings_and_output_weights alike on both sides "
             "and convert again.",
-            "两侧统一设置 tie_word_embeddings 与 untie_embeddings_and_output_weights，然后重新转换。",
+            "两侧统一设置 tie_word_embeddings 与 untie_embeddings_and_output_weights，"
+            "然后重新转换。",
         ),
         mechanism=_SEMANTIC,
     )

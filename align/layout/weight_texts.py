@@ -21,6 +21,12 @@ def _bundle(diff: WeightDiff) -> str:
     return "gate_up" if any(mark in diff.name for mark in ("gate_proj", "up_proj")) else "rows"
 
 
+def _factor(diff: WeightDiff) -> str:
+    """Spell the factor so that it can stand in an id."""
+    gain = 0.0 if diff.distance is None else diff.distance.gain
+    return f"by_{gain:.4g}".replace(".", "_").replace("-", "minus_").replace("+", "")
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """The finding of one relation.
@@ -85,13 +91,14 @@ DIFFERENCES = (
         Text(
             "All numbers are multiplied by one factor: a norm folded into the next layer, an "
             "averaging over ranks, or a merge of LoRA with another scale.",
-            "所有数值乘了同一因子：可能是 norm 被并入下一层、多 rank 求平均，或 LoRA 合并的系数不同。",
+            "所有数值乘了同一因子：可能是 norm 被并入下一层、多 rank 求平均，"
+            "或 LoRA 合并的系数不同。",
         ),
         Text(
             "Look for a sum or mean over ranks in the conversion.",
             "检查转换中是否对各 rank 求和或求平均。",
         ),
-        lambda diff: "" if diff.distance is None else f"by_{diff.distance.gain:.4g}",
+        _factor,
     ),
     Difference(
         Relation.SHAPE,
@@ -112,7 +119,7 @@ DIFFERENCES = (
             "一个这样的数值会让其后的所有激活变成 NaN。",
         ),
         Text(
-            "Take the last checkpoint without them; look for the step at which the loss became NaN.",
+            "Take the last checkpoint without them; find the step at which the loss became NaN.",
             "使用之前没有 NaN 的检查点；查找 loss 变为 NaN 的步。",
         ),
     ),

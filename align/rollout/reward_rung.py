@@ -17,6 +17,7 @@ from align.core.recording import missing_artifact
 from align.core.rung import Missing, Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.core.threshold import Threshold
+from align.rollout.reward_recompute import permuted_by_rule
 from align.rollout.reward_rows import not_applicable_as_zero, permuted
 from dumps.store.rollout_index import Int64
 from dumps.store.rollout_pair import RolloutPair, SideRows, pair_rollouts
@@ -48,7 +49,10 @@ class ScorePairs:
 def compare(reference: RunData, candidate: RunData) -> RungResult:
     """Compare the scores of equal responses, and what each trainer made of its scores."""
     result = _compare_scores(reference, candidate)
-    rows = (*permuted(reference, candidate), *not_applicable_as_zero(reference, candidate))
+    moved = permuted(reference, candidate) or permuted_by_rule(
+        reference.rollouts, candidate.rollouts
+    )
+    rows = (*moved, *not_applicable_as_zero(reference, candidate))
     if not rows:
         return result
     title = rows[0].title

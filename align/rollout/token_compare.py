@@ -20,6 +20,7 @@ from align.rollout.retokenise_findings import drift_findings
 from align.rollout.token_defects import Defect
 from align.rollout.token_diff import PairDiff, pair_diffs
 from align.rollout.token_diff_findings import Decoders, findings_of
+from align.rollout.token_ends import Ends, ends_finding
 from align.rollout.token_pairs import How, Paired, RowPair, pair_rows
 from align.rollout.token_row import TokenRow, likely_stops
 from align.rollout.token_rows import EngineRow, TokenRows, token_rows
@@ -29,6 +30,7 @@ from align.rollout.tokens_rung import compare_rows
 from dumps.store.run_data import RunData
 
 _SIDES = (Side.REFERENCE, Side.CANDIDATE)
+_OF_EOS = frozenset({Defect.EOS_MISSING, Defect.EOS_FAKE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,12 @@ class _Step:
     step: int | None
     paired: Paired
     diffs: tuple[PairDiff, ...]
+
+    def rows(self, side: Side) -> list[TokenRow]:
+        """Return every row of one side, paired or not."""
+        if side is Side.REFERENCE:
+            return [*(pair.reference for pair in self.paired.pairs), *self.paired.only_reference]
+        return [*(pair.candidate for pair in self.paired.pairs), *self.paired.only_candidate]
 
 
 def compare_tokens(
@@ -74,8 +82,10 @@ def compare_tokens(
     )
     between = _between(steps, own, tokenizers)
     named = {finding.id for finding in between}
-    drift = _drift(by_step, [step.step for step in steps], tokenizers)
-    found = (*(f for f in alone.findings if f.id not in named), *between, *drift)
+    drift = _drift(steps, tokenizers)
+    told = own & _OF_EOS or named & {f"tokens.{defect.value}" for defect in _OF_EOS}
+    ends = [] if told else _ends(steps, tokenizers)
+    found = (*(f for f in alone.findings if f.id not in named), *between, *ends, *drift)
     found = tuple(sorted(found, key=lambda finding: finding.severity.rank))
     return RungResult(
         name=Rung.TOKENS,
@@ -197,19 +207,24 @@ def _between(
     return findings_of(diffs, sum(len(step.paired.pairs) for step in steps), own, decoders)
 
 
-def _drift(
-    by_step: Sequence[Mapping[int | None, Sequence[TokenRow]]],
-    steps: Sequence[int | None],
-    tokenizers: Mapping[Side, Any | None],
-) -> list[Finding]:
+def _ends(steps: Sequence[_Step], tokenizers: Mapping[Side, Any | None]) -> list[Finding]:
+    """Compare at which ids the responses of both sides end."""
+    ends, sources = [], []
+    for side in _SIDES:
+        rows = [row for step in steps for row in step.rows(side)]
+        ends.append(Ends.of(rows, likely_stops(rows, special_ids(tokenizers[side]))))
+        sources.append(rows[0].source if rows else "")
+    found = ends_finding(ends[0], ends[1], (sources[0], sources[1]))
+    return [] if found is None else [found]
+
+
+def _drift(steps: Sequence[_Step], tokenizers: Mapping[Side, Any | None]) -> list[Finding]:
     """Encode the compared responses of each side again, with that side's own tokenizer."""
     trips, sources = {}, {}
-    for side, of_side in zip(_SIDES, by_step, strict=True):
+    for side in _SIDES:
         tokenizer = tokenizers[side]
-        if tokenizer is None:
-            return []
-        rows = [row for step in steps for row in of_side.get(step, ()) if row.response]
-        if not rows:
+        rows = [row for step in steps for row in step.rows(side) if row.response]
+        if tokenizer is None or not rows:
             return []
         limit = max(len(row.response) for row in rows)
         responses = (row.response for row in rows)

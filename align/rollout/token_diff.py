@@ -60,11 +60,15 @@ def pair_diffs(
     """
     limits = _limit([p.reference for p in pairs]), _limit([p.candidate for p in pairs])
     found: list[PairDiff] = []
+    changed: list[PairDiff] = []
     for pair in pairs:
         found += _prompts(pair)
-        found += _responses(pair, stops, limits, decode)
+        changed += _responses(pair, stops, limits, decode)
         found += _beside_ids(pair)
-    return [*_of_templates(found), *_label_layouts(pairs)]
+    # two samples can part at their last token; only where responses were handed on is that odd
+    if len(changed) > sum(pair.how is How.PROMPT for pair in pairs):
+        found += changed
+    return [*found, *_label_layouts(pairs)]
 
 
 def _limit(rows: Sequence[TokenRow]) -> int | None:
@@ -156,29 +160,6 @@ def _beside_ids(pair: RowPair) -> list[PairDiff]:
 
 def _tail(row: TokenRow, values: Int64 | None, size: int) -> Int64 | None:
     return None if values is None else values[row.columns][-size:]
-
-
-def _of_templates(found: list[PairDiff]) -> list[PairDiff]:
-    """Drop prompts that are other questions: a template makes one edit in many prompts."""
-    prompts = [diff for diff in found if diff.difference is Difference.PROMPT]
-    edits: Counter[tuple[Ids, Ids]] = Counter()
-    for prompt in {diff.pair.reference.prompt: diff for diff in prompts}.values():
-        edits.update({span.edit for span in prompt.spans})
-    several = len({diff.pair.reference.prompt for diff in prompts}) > 1
-    other = {
-        id(diff)
-        for diff in prompts
-        if several
-        and diff.pair.how is How.PROMPT
-        and not _same_text(diff.pair)
-        and not any(edits[span.edit] > 1 for span in diff.spans)
-    }
-    return [diff for diff in found if id(diff) not in other]
-
-
-def _same_text(pair: RowPair) -> bool:
-    texts = pair.reference.prompt_text, pair.candidate.prompt_text
-    return bool(texts[0]) and texts[0] == texts[1]
 
 
 def _label_layouts(pairs: Sequence[RowPair]) -> list[PairDiff]:

@@ -202,9 +202,9 @@ def _beside(diff: PairDiff, row: TokenRow) -> str:
     }.get(diff.difference, row.labels)
     if values is None or diff.token is None:
         return ""
-    size = len(row.response) or len(row.tokens)
     kept = values[row.columns]
-    if diff.difference in (Difference.MASK, Difference.POSITIONS, Difference.POSITIONS_OFFSET):
-        kept = kept[-size:]
+    whole = diff.pair.reference.tokens == diff.pair.candidate.tokens
+    if diff.difference is Difference.MASK or (values is row.positions and not whole):
+        kept = kept[-(len(row.response) or len(row.tokens)) :]
     around = kept[max(0, diff.token - 2) : diff.token + 6].tolist()
     return f"around token {diff.token}: {around}"

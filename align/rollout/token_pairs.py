@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -14,6 +14,7 @@ from rapidfuzz.distance import Indel
 
 from align.core.threshold import Threshold
 from align.rollout.token_row import Ids, TokenRow
+from align.rollout.token_spans import spans
 
 _SHINGLE = 4  # tokens hashed together
 _SKETCH = 64  # of a sequence's shingles, the smallest kept
@@ -101,12 +102,38 @@ def _groups(rows: Sequence[TokenRow]) -> list[_Group]:
 
 
 def _matched(ours: list[_Group], theirs: list[_Group]) -> Iterator[tuple[_Group, _Group]]:
+    known = 0
     for key in (lambda group: group.prompt, lambda group: group.text):
         found = _by_key(ours, theirs, key)
         yield from found
+        known += len(found)
         gone = {id(group) for pair in found for group in pair}
         ours, theirs = ([g for g in side if id(g) not in gone] for side in (ours, theirs))
-    yield from _nearest(ours, theirs)
+    yield from _of_one_question(list(_nearest(ours, theirs)), some_equal=known > 0)
+
+
+def _of_one_question(
+    nearest: list[tuple[_Group, _Group]], *, some_equal: bool
+) -> Iterator[tuple[_Group, _Group]]:
+    """Keep the pairs of near prompts that are one question in two templates.
+
+    A template changes every prompt, and most of them alike; another question changes its own
+    words. So where some prompts are equal, or no edit is common to half of the pairs, they are
+    other questions, unless a long response to both is the same.
+    """
+    edits = [{span.edit for span in spans(a.prompt, b.prompt)} for a, b in nearest]
+    counts = Counter(edit for of_pair in edits for edit in of_pair)
+    common = {edit for edit, count in counts.items() if count > 1 and 2 * count >= len(nearest)}
+    for (ours, theirs), of_pair in zip(nearest, edits, strict=True):
+        alike = bool(of_pair & common)
+        if len(nearest) == 1:
+            alike = len(ours.prompt) != len(theirs.prompt)
+        if (alike and not some_equal) or _share_a_response(ours, theirs):
+            yield ours, theirs
+
+
+def _share_a_response(ours: _Group, theirs: _Group) -> bool:
+    return any(is_near(a.response, b.response) for a in ours.rows for b in theirs.rows)
 
 
 def _by_key(

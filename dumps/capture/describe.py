@@ -51,7 +51,7 @@ def describe(
     """
     session.plan.run.mkdir(parents=True, exist_ok=True)
     write_manifest(session.plan.run, manifest(framework, session))
-    files: dict[str, WriteFile] = {"environment.sh": _text(environment())}
+    files: dict[str, WriteFile] = {"variables.sh": _text(environment())}
     if config is not None:
         files["config.yaml"] = _text(config)
     for path in model_files(model):

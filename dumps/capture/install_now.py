@@ -1,6 +1,13 @@
-"""Hooks the process that imports it: for verl's VERL_USE_EXTERNAL_MODULES, where PYTHONPATH is not
-handed on."""
+"""Hooks the process that imports it, and never fails: the command must run, hooked or not.
 
-from dumps.capture.install import install
+For a ``.pth`` file and for verl's VERL_USE_EXTERNAL_MODULES, where PYTHONPATH is not handed on.
+"""
 
-install()
+import sys
+
+try:
+    from dumps.capture.install import install
+
+    install()
+except Exception as error:  # a plan that cannot be read, wrapt that is not installed, …
+    print(f"align capture: not hooked: {type(error).__name__}: {error}", file=sys.stderr)

@@ -13,6 +13,7 @@ from align.core.errors import RunError
 from dumps.capture.environment import child_environment
 from dumps.capture.failures import LOG_NAME
 from dumps.capture.plan import CapturePlan, write_plan
+from dumps.store.assemble_updates import assemble_updates
 from dumps.store.run_index import read_index
 
 
@@ -56,6 +57,7 @@ def run_captured(plan: CapturePlan, command: Sequence[str]) -> Outcome:
         code = _wait(child)
     finally:
         signal.signal(signal.SIGTERM, previous)
+    assemble_updates(plan.run)
     return outcome(plan.run, code if code >= 0 else 128 - code)
 
 

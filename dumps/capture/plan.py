@@ -77,8 +77,8 @@ def parse_steps(text: str) -> tuple[tuple[int, int], ...]:
     """
     ranges = []
     for part in filter(None, text.replace(" ", "").split(",")):
-        first, _, last = part.partition("-")
-        low, high = first, last or first
+        first, dash, last = part.partition("-")
+        low, high = first, last if dash else first
         if not (low.isdigit() and high.isdigit() and 1 <= int(low) <= int(high)):
             raise RunError(
                 where="--steps", problem=f"{part!r} is no step or range", fix="write 1-3,10"

@@ -5,6 +5,7 @@ step. One file a rank and step holds it:
 
     update.U.micro.M.NAME      tensors of micro-batch M of optimizer step U
     update.U.gradient_squares  squared sums by parameter, before clipping
+    update.U.grad_norm         the norm that the framework reports
     modules                    statistics, a module output a row
     weights                    fingerprints by parameter, after the step
     notes                      JSON as bytes, which names the rows
@@ -65,6 +66,11 @@ class UpdateRecord:
                 key = f"update.{self.update}.micro.{self.micro}.{name}"
                 self.tensors[key] = tensor.detach().clone()
 
+    def keep_norm(self, norm: object) -> None:
+        """Keep the gradient norm that an optimizer step returns, as a number or a tensor."""
+        if isinstance(norm, float | Tensor):
+            self.tensors[f"update.{self.update}.grad_norm"] = torch.as_tensor(norm).detach()
+
     def keep_rows(self, name: str, parameters: list[str], rows: Tensor) -> None:
         """Keep one row a parameter."""
         self.tensors[name], self.parameters[name] = rows.detach(), parameters
@@ -88,8 +94,15 @@ class UpdateRecord:
             tensors["modules"] = torch.stack(self.outputs)
         return copied(tensors)
 
-    def notes(self, step: int, rank: int, role: str) -> dict[str, object]:
-        """Return what names the rows, to be stored beside the tensors."""
+    def notes(
+        self, step: int, rank: int, role: str, *, losses_add_up: bool = False
+    ) -> dict[str, object]:
+        """Return what names the rows, to be stored beside the tensors.
+
+        Args:
+            losses_add_up: whether the framework divides each micro-batch's loss by what the whole
+                update holds, so that their sum, averaged over ranks, is the update's.
+        """
         return {
             "step": step,
             "rank": rank,
@@ -97,6 +110,7 @@ class UpdateRecord:
             "rng_at_first_update": self.rng,
             "parameters": self.parameters,
             "modules": self.module_rows,
+            "losses_add_up": losses_add_up,
         }
 
 

@@ -36,6 +36,7 @@ class CapturedStep:
         parameters: names of the rows of ``weights`` and of each ``gradient_squares``.
         modules: what each row of ``modules`` is: module, phase, shape, dtype.
         rng: hashes of the generators' states before the first update.
+        losses_add_up: whether the micro-batches' losses, averaged over ranks, add up to the update's.
     """
 
     path: Path
@@ -46,6 +47,7 @@ class CapturedStep:
     parameters: Mapping[str, tuple[str, ...]]
     modules: tuple[Mapping[str, Any], ...]
     rng: Mapping[str, str]
+    losses_add_up: bool
 
     @property
     def num_updates(self) -> int:
@@ -86,6 +88,7 @@ def read(path: Path, progress: Progress = no_progress) -> CapturedStep:
             parameters={name: tuple(rows) for name, rows in notes["parameters"].items()},
             modules=tuple(notes["modules"]),
             rng=notes["rng_at_first_update"],
+            losses_add_up=bool(notes["losses_add_up"]),
         )
     except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise DumpError(

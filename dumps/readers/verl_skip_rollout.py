@@ -125,7 +125,7 @@ def _gen_batch(path: Path, state: Any, decode: Decode | None) -> SavedRollout:
     prompts, responses = tensors["prompts"], tensors["responses"]
     attended, width = tensors["attention_mask"] != 0, prompts.shape[1]
     masks, log_probs = tensors.get("response_mask"), tensors.get("rollout_log_probs")
-    scores, step = tensors.get("rm_scores"), _step_beside(path)
+    scores, step = tensors.get("rm_scores"), step_beside(path)
     columns = {name: _column(plain(value), len(prompts)) for name, value in more.items()}
     extras = {k: v for k, v in columns.items() if k not in _TAKEN | _FOLLOWS and v is not None}
     records = []
@@ -204,7 +204,7 @@ def _left_out(names: Mapping[str, Any], extras: Mapping[str, Any]) -> tuple[str,
     return tuple(sorted(set(names) - _TAKEN - _FOLLOWS - extras.keys()))
 
 
-def _step_beside(path: Path) -> int | None:
+def step_beside(path: Path) -> int | None:
     """Return the step that ``meta.json`` or else the folder's name gives."""
     try:
         meta = json.loads((path.parent / "meta.json").read_text("utf-8"))

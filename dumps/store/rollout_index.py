@@ -25,6 +25,7 @@ Hashes = npt.NDArray[np.bytes_]
 
 _HASH_BYTES = 16
 _MAX_SKIPPED = 20
+_TRUTHS = ("gts", "label")
 # verl decodes with skip_special_tokens=True, other dumps keep them: texts are compared without.
 _SPECIAL_TOKEN = re.compile(r"<\|[^|<>\n]{1,40}\|>|<｜[^｜<>\n]{1,40}｜>|</?s>|<pad>")
 
@@ -94,13 +95,15 @@ class RolloutIndex:
         fields = read[source].get(line, {})
         prompt = fields.get("input", fields.get("prompt"))
         response = fields.get("output", fields.get("response"))
+        truth = next((fields[key] for key in _TRUTHS if fields.get(key) is not None), None)
         ids = fields.get("prompt_ids")
         return RowText(
             self.sources[source],
             line,
             str(prompt or ""),
             str(response or ""),
-            len(ids) if isinstance(ids, list) else None,
+            ground_truth=None if truth is None else str(truth),
+            num_prompt_tokens=len(ids) if isinstance(ids, list | tuple) else None,
         )
 
 
@@ -112,6 +115,7 @@ class RowText:
     line: int
     prompt: str
     response: str
+    ground_truth: str | None = None
     num_prompt_tokens: int | None = None  # where the dump holds the prompt's token ids
 
 

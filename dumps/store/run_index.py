@@ -19,7 +19,10 @@ from typing import Any
 
 FOLDER = "index"
 ADDED = "added"
-"""Writer of files that `align run add` enters; it finishes no steps."""
+"""Index of files that `align run add` enters."""
+
+ASSEMBLED = "assembled"
+"""Index of files made of a run's other files."""
 
 _CHUNK_BYTES = 1 << 20
 
@@ -109,7 +112,7 @@ def read_index(run: Path) -> RunIndex:
                 files[entry.file] = entry
             else:
                 steps.add(line["step"])
-        if steps or path.stem != ADDED:
+        if path.stem not in (ADDED, ASSEMBLED):  # these finish no steps
             whole[path.stem] = frozenset(steps)
     return RunIndex(tuple(files[name] for name in sorted(files)), whole, tuple(torn))
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 FORMAT = "align_sketches_1"
 FOLDER = "sketches"
 
+CLOSING = ("*.o_proj", "*.down_proj", "*.linear_proj", "*.linear_fc2", "*.dense")
+"""Layers that close attention and MLP: row-parallel ones, whose inputs are recorded too."""
+
 
 class Phase:
     """Names of what is recorded of a module or a parameter."""

@@ -26,7 +26,7 @@ from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 from tests.unit.data_files import write_indexed
 from tests.unit.order_runs import N, mindspeed_rl_run, steps_of, verl_run
-from tests.unit.row_orders import verl_steps
+from tests.unit.row_orders import mindspeed_rl_steps, verl_steps
 
 QUESTIONS = [f"What is {i} + {i % 7}?" + "!" * (i % 11) for i in range(N)]
 TEMPLATE = (
@@ -210,6 +210,26 @@ def _statistics(lengths: list[int]) -> dict[str, float]:
         "prompt_length/max": float(max(lengths)),
         "prompt_length/min": float(min(lengths)),
     }
+
+
+def test_dumps_of_a_run_on_token_ids_tell_the_seed_that_was_used(tmp_path: Path) -> None:
+    verl_run(tmp_path / "a", steps_of(42), questions=QUESTIONS, counted=None)
+    tokenizer(tmp_path / "a" / "model")
+    mindspeed_rl(tmp_path / "b", [*map(ids, QUESTIONS)])  # configured: seed 42
+    (tmp_path / "b" / "rollout").mkdir()
+    for number, rows in enumerate(mindspeed_rl_steps(N, 4, 7, 20), 1):
+        text = "".join(
+            json.dumps(
+                {"input": f"user\n{QUESTIONS[row]}\nassistant\n", "output": "x", "step": number}
+            )
+            + "\n"
+            for row in rows
+            for _ in range(2)
+        )
+        (tmp_path / "b" / "rollout" / f"{number}.jsonl").write_text(text, "utf-8")
+    runs = [RunData(discover([tmp_path / name])) for name in "ab"]
+    finding = findings(*runs)["data.order.first_divergent_step"]
+    assert "the candidate's rows are those of seed 7, not 42" in finding.title.en
 
 
 def test_ids_beyond_the_vocabulary_are_counted_and_the_rest_compared(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def batch(rows: Rows, p: int = P, r: int = R, pad: int = PAD) -> Arrays:
 def save(folder: Path, arrays: Arrays) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "batch.npz"
-    np.savez(path, **arrays)
+    np.savez(path, allow_pickle=False, **arrays)
     return path
 
 
@@ -101,6 +101,18 @@ def test_other_questions_are_not_taken_for_a_template(tmp_path: Path) -> None:
     assert ids(diff(tmp_path, batch(ROWS), batch(rows))) == []
 
 
+def test_equal_prompts_show_that_near_ones_are_other_questions(tmp_path: Path) -> None:
+    ours = [[1, 60, 61, 70 + n, 62, 2, 1, 63] for n in range(6)]
+    theirs = [ours[0], *([1, 60, 61, 90, 64 + n, 62, 2, 1, 63] for n in range(5))]
+    dumps = [
+        batch([(p, list(range(at + 40 * n, at + 40 * n + 17))) for n, p in enumerate(prompts)])
+        for prompts, at in ((ours, 300), (theirs, 900))
+    ]
+    document = diff(tmp_path, *dumps)
+    assert ids(document) == []
+    assert "1 rows paired" in document["rungs"][0]["summary"]
+
+
 def test_other_samples_of_the_same_prompts_are_no_difference(tmp_path: Path) -> None:
     rows = [(p, [300 + 40 * n + i for i in range(15)] + [EOS]) for n, (p, _) in enumerate(ROWS)]
     document = diff(tmp_path, batch(ROWS), batch(rows))
@@ -124,6 +136,35 @@ def test_an_eos_in_place_of_a_cut_responses_last_token_is_fake(tmp_path: Path) -
     document = diff(tmp_path, batch(rows), batch(changed))
     assert ids(document) == ["tokens.eos_fake"]
     assert "in the candidate: 2 of 4" in document["findings"][0]["title"]
+
+
+def samples(*, end: int | None, start: int = 1000) -> Rows:
+    """Answer every prompt with other tokens; ``end`` is their last, None for none."""
+    tail = [] if end is None else [end]
+    return [
+        (p, [*range(start + 40 * n, start + 40 * n + 15), *tail]) for n, (p, _) in enumerate(ROWS)
+    ]
+
+
+def test_other_samples_that_all_lack_an_end_are_named(tmp_path: Path) -> None:
+    document = diff(tmp_path, batch(ROWS), batch(samples(end=None)))
+    assert ids(document) == ["tokens.eos_missing"]
+    assert "none of 4 responses of the candidate ends with 9" in document["findings"][0]["title"]
+
+
+def test_other_samples_with_another_end_are_named_with_both_ids(tmp_path: Path) -> None:
+    document = diff(tmp_path, batch(samples(end=8)), batch(ROWS))
+    assert ids(document) == ["tokens.eos_missing"]
+    title = document["findings"][0]["title"]
+    assert "ends with 8" in title and "they end with 9" in title
+
+
+def test_two_samples_that_part_at_their_last_token_are_no_fake_eos(tmp_path: Path) -> None:
+    """One sample stopped where the other went on and was cut: chance, among other samples."""
+    shared, cut = list(range(500, 500 + R - 1)), list(range(600, 600 + R))
+    ours = [*samples(end=EOS), (ROWS[0][0], [*shared, 777]), (ROWS[1][0], cut)]
+    theirs = [*samples(end=EOS, start=3000), (ROWS[0][0], [*shared, EOS]), (ROWS[1][0], cut)]
+    assert ids(diff(tmp_path, batch(ours), batch(theirs))) == []
 
 
 def test_eos_masked_out_of_the_loss_is_missing_eos(tmp_path: Path) -> None:
@@ -343,7 +384,8 @@ sequences = st.lists(st.integers(0, 30), max_size=40).map(tuple)
 
 @given(sequences, sequences)
 def test_spans_turn_one_sequence_into_the_other(a: tuple[int, ...], b: tuple[int, ...]) -> None:
-    made, at = [], 0
+    made: list[int] = []
+    at = 0
     for span in spans(a, b):
         made += a[at : span.start]
         assert a[span.start : span.start + len(span.reference)] == span.reference

@@ -17,10 +17,8 @@ from torch import Tensor, nn
 from dumps.capture.gradients import local, plain_name
 from dumps.capture.sketch.recorder import Recorder
 from dumps.capture.sketch.token_keys import Tokens, kept, num_sequences, tokens_of
-from dumps.store.tensor_records import Phase
+from dumps.store.tensor_records import CLOSING, Phase
 
-# Inputs of the layers that close attention and MLP: what is between them has no module of its own.
-CLOSING = ("*.o_proj", "*.down_proj", "*.linear_proj", "*.linear_fc2", "*.dense")
 _BOUNDS = ("cu_seq_lens_q", "cu_seqlens_q", "cu_seqlens")
 
 

@@ -25,11 +25,9 @@ def _hook() -> None:
     if not os.environ.get("ALIGN_CAPTURE"):
         return
     try:
-        from dumps.capture.install import install
-
-        install()
-    except Exception as error:  # whatever it is, the command must run
-        print(f"align capture: not hooked: {type(error).__name__}: {error}", file=sys.stderr)
+        import dumps.capture.install_now  # noqa: F401
+    except ImportError as error:
+        print(f"align capture: not hooked: npu-align is not installed ({error})", file=sys.stderr)
 
 
 try:

@@ -205,6 +205,8 @@ def _update(session: Session, module: torch.nn.Module) -> After | None:
         record.keep_rows(f"update.{record.update}.gradient_squares", names, squares)
 
     def after(result: Any) -> None:
+        if session.takes(What.GRAD_NORMS):
+            record.keep_norm(result)
         record.end_update()
 
     return after
@@ -221,7 +223,9 @@ def _end_step(session: Session) -> None:
     if not wanted:
         return
     host = record.to_host()
-    file = {step_file(step, worker.name): writes(host, record.notes(step, worker.rank, "actor"))}
+    by_engine = worker.phase.endswith(".train")  # 0.8 and later: losses are divided by the update
+    notes = record.notes(step, worker.rank, "actor", losses_add_up=by_engine)
+    file = {step_file(step, worker.name): writes(host, notes)}
     writer = session.writer(worker.name)
     writer.submit(step, file)
     session.note_time(worker.name, step)

@@ -1,7 +1,7 @@
 """`align capture` on the real verl: its V1 and V0 trainers on CPU, two steps each, FSDP2.
 
-Each trainer runs twice on the same rollouts, with a capture and without one. The runs are those of
-the recipe of recorded runs (its plugin makes verl's registries know a CPU). About five minutes.
+Each trainer runs twice on the same recorded rollouts, with a capture and without one, by the recipe
+of the recorded runs, whose plugin makes verl's registries know a CPU. About five minutes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from dumps.store.verify import verify
 PLUGIN = Path(__file__).parent / "plugin"
 BIN = Path(sys.executable).parent
 STEPS = (1, 2)
-TIMEOUT_S = 300
+EOS = 2  # <|im_end|> of the tiny tokenizer
+TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def work(tmp_path_factory: pytest.TempPathFactory, recipe: Path, reference_runs:
     shutil.copytree(PLUGIN, folder / "plugin", dirs_exist_ok=True)
     script = (recipe / "run_v1.sh").read_text()
     assert "exec timeout" in script
+    shutil.copy(reference_runs / "agentloop_dump_tokens.jsonl", folder / "rollouts.jsonl")
     (folder / "run_v1.sh").write_text(script.replace("exec timeout", "exec $PREFIX timeout"))
     return folder
 
@@ -91,7 +93,7 @@ def v1(work: Path) -> Pair:
 
 
 @pytest.fixture(scope="session")
-def v0(work: Path, v1: Pair) -> Pair:
+def v0(work: Path) -> Pair:
     old = "trainer.use_v1=false"
     return Pair(run(work, "v0-plain", old), run(work, "v0-captured", old, captures=True))
 
@@ -102,7 +104,7 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 
 
 def run(work: Path, name: str, *overrides: str, captures: bool = False) -> Ran:
-    """Run verl for two steps; the first run of all records the rollouts that the others get."""
+    """Run verl for two steps on recorded rollouts."""
     out, capture = work / name, work / f"{name}-capture"
     environment = {
         **os.environ,
@@ -153,16 +155,18 @@ def test_nothing_of_the_capture_failed_and_every_step_is_whole(pair: Pair) -> No
 
 
 def test_rollouts_are_recorded_with_ids_and_log_probs_as_the_engine_gave_them(pair: Pair) -> None:
-    recorded = [json.loads(line) for line in (pair.plain.out.parent / "rollouts.jsonl").open()]
-    engine = {row["key"]: row for row in recorded}
-    rows = [r for step in STEPS for r in rollouts(pair.captured.capture, step)]
+    lines = (pair.plain.out.parent / "rollouts.jsonl").read_text().splitlines()
+    engine = {row["key"]: row for row in map(json.loads, lines) if int(row["key"][0]) in STEPS}
+    rows = [row for step in STEPS for row in rollouts(pair.captured.capture, step)]
     assert len(rows) == len(engine) == 64
     for row in rows:
         # the V0 trainer numbers responses in the batch's order, so they are found by content
-        same = [e for k, e in engine.items() if k.split(":")[0] == str(row["dataset_index"])]
-        twin = next(e for e in same if e["response_ids"] == row["response_ids"])
+        prefix = f"{row['step']}:{row['dataset_index']}:"
+        same = [given for key, given in engine.items() if key.startswith(prefix)]
+        twin = next(given for given in same if given["response_ids"] == row["response_ids"])
         assert twin["prompt_ids"] == row["prompt_ids"]
-        assert np.array_equal(np.float32(twin["log_probs"]), np.float32(row["log_probs"]))
+        assert np.array_equal(np.float32(twin["logprobs"]), np.float32(row["log_probs"]))
+        assert row["finish_reason"] == ("stop" if row["response_ids"][-1] == EOS else "length")
 
 
 def test_texts_and_scores_are_those_of_verls_own_dump(pair: Pair) -> None:

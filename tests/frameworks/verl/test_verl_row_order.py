@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ import pytest
 pytest.importorskip("torch", reason="the order is checked against torch")
 pytest.importorskip("verl.trainer.ppo.utils", reason="verl is not installed")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
+import transformers
 from omegaconf import OmegaConf
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import AutoTokenizer
@@ -18,13 +22,17 @@ from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
 from align.data.order_settings import OrderSettings
-from align.data.replay import Rows, predict
+from align.data.replay import Rows, predict, within
 from align.data.row_order import RowOrder
 from align.data.samplers.balance_batch import balanced_order
 from align.data.samplers.sequential import Sequential
 from align.data.samplers.torch_random import TorchRandom
 from align.data.samplers.torchdata_random import TorchdataRandom
 from align.data.torch_generator import UNSEEDED, TorchGenerator
+from dumps.readers.data_set import read_data_set
+from dumps.store.discover import discover
+from dumps.store.run_data import RunData
+from tokenizer_check.data_prompts import DataPrompts, data_prompts
 
 BATCH, EPOCHS = 8, 3
 SEEDS = (None, 0, 1, 42, 2**40 + 7)
@@ -181,3 +189,29 @@ def test_the_rows_of_train_max_samples_are_verls_own(
     settings = OrderSettings("torchdata", 8, seed, shuffle=shuffle, num_workers=0, max_samples=size)
     kept = predict(settings, Rows(64)).order.kept
     assert (list(range(64)) if kept is None else list(kept)) == indices
+
+
+@pytest.mark.parametrize("limit", [20, 24, 25, 27, 40])
+def test_the_rows_its_length_filter_keeps_are_verls_own(
+    reference_runs: Path, limit: int, tmp_path: Path
+) -> None:
+    model = reference_runs / "tiny_model_tokenizer_data" / "model"
+    questions = [f"What is {i} + {i}?" + " Count again." * (i % 4) for i in range(40)]
+    path = tmp_path / "train.parquet"
+    rows = [{"prompt": [{"role": "user", "content": text}]} for text in questions]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    config = OmegaConf.create(
+        {"filter_overlong_prompts": True, "max_prompt_length": limit, "cache_dir": str(tmp_path)}
+        | {"filter_overlong_prompts_workers": 1}
+    )
+    real = create_rl_dataset(str(path), config, AutoTokenizer.from_pretrained(model), None)
+    kept = [row[0]["content"] for row in real.dataframe["prompt"]]
+    found = discover([model])
+    versions = {"transformers": transformers.__version__}
+    run = RunData(replace(found, manifest=replace(found.manifest, versions=versions)))
+    prompts = data_prompts(run, {})
+    assert isinstance(prompts, DataPrompts)
+    lengths = prompts.lengths(read_data_set(path))
+    assert lengths is not None and min(lengths) < 25 < max(lengths)
+    ours = within(lengths, "length <= max_prompt_length", limit)
+    assert kept == [text for text, is_kept in zip(questions, ours, strict=True) if is_kept]

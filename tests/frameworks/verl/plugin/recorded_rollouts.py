@@ -1,4 +1,4 @@
-"""An agent loop that writes down what the engine generates, or gives it again: equal rollouts.
+"""An agent loop that gives recorded responses: equal rollouts in every run.
 
 The tests that compare runs bit by bit need this, as the order in which requests reach an engine
 decides what it samples. A row of the data set occurs once in these runs, so its index and the
@@ -20,36 +20,20 @@ from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentL
 # verl asks TRL for a class that newer ones lack.
 monkey_patch.is_trl_available = lambda: False
 
-FILE = Path(os.environ["RECORDED_ROLLOUTS"])
+LINES = Path(os.environ["RECORDED_ROLLOUTS"]).read_text().splitlines()
+ROWS = {row["key"].partition(":")[2]: row for row in map(json.loads, LINES)}  # "index:number"
 
 
 class RecordedRollouts(SingleTurnAgentLoop):
-    """Records while the file is not there yet as the process starts, replays otherwise."""
+    """Asks no engine."""
 
-    given: ClassVar[dict[str, Any] | None] = None
     seen: ClassVar[Counter[int]] = Counter()
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
         index = int(kwargs["index"])
-        sample = int(kwargs.get("session_id", self.seen[index]))  # the V0 trainer gives none
+        number = int(kwargs.get("session_id", self.seen[index]))  # the V0 trainer gives none
         self.seen[index] += 1
-        key = f"{index}:{sample}"
-        if RecordedRollouts.given is None:
-            lines = FILE.read_text().splitlines() if FILE.exists() else []
-            RecordedRollouts.given = {row["key"]: row for row in map(json.loads, lines)}
-        if key in RecordedRollouts.given:
-            return _output(RecordedRollouts.given[key])
-        output = await super().run(sampling_params, **kwargs)
-        row = {
-            "key": key,
-            "prompt_ids": output.prompt_ids,
-            "response_ids": output.response_ids,
-            "log_probs": output.response_logprobs,
-            "fields": output.extra_fields,
-        }
-        with FILE.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        return output
+        return _output(ROWS[f"{index}:{number}"])
 
 
 def _output(row: dict[str, Any]) -> AgentLoopOutput:
@@ -57,8 +41,11 @@ def _output(row: dict[str, Any]) -> AgentLoopOutput:
         prompt_ids=row["prompt_ids"],
         response_ids=row["response_ids"],
         response_mask=[1] * len(row["response_ids"]),
-        response_logprobs=row["log_probs"],
+        response_logprobs=row["logprobs"],
         num_turns=2,
         metrics={},
-        extra_fields=dict(row["fields"]),
+        extra_fields={
+            **{"turn_scores": [], "tool_rewards": [], "global_steps": row["w"]},
+            **{"min_global_steps": row["w"], "max_global_steps": row["w"]},
+        },
     )

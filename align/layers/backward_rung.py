@@ -1,0 +1,194 @@
+"""Backward rung: the first gradient that differs although activations and the loss's agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from align.core.figure import Table
+from align.core.finding import Evidence, Finding, Side
+from align.core.rung import Rung, RungResult, RungStatus
+from align.core.text import Text
+from align.core.threshold import Threshold
+from align.layers import backward_findings as findings
+from align.layers.captured import Address, CapturedStep
+from align.layers.error_table import error_table
+from align.layers.floor import layer_of, num_layers, rounding_floor
+from align.layers.forward_rung import forward_walk
+from align.layers.not_comparable import not_comparable
+from align.layers.pattern import is_scaled
+from align.layers.start import Pair, Start, first_pair
+from align.layers.trainer_tensors import same_loss_inputs, trainer_pair
+from align.layers.walk import FloorOf, Walk, walk
+from dumps.store.run_data import RunData
+from dumps.store.tensor_records import Phase, TensorRecord
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gradients:
+    """Gradients of the first update of one step.
+
+    Args:
+        outputs: of modules' outputs, in the order of the backward pass.
+        parameters: of parameters.
+        missing: address that has a gradient on one side alone, the first in backward order, and
+            the side that lacks it.
+        missing_parameters: parameters with a gradient on one side alone.
+    """
+
+    outputs: Walk
+    parameters: Walk
+    missing: tuple[TensorRecord, Side] | None
+    missing_parameters: tuple[str, ...]
+
+
+def compare(reference: RunData, candidate: RunData) -> RungResult:
+    """Compare the gradients of both runs."""
+    pair = first_pair(reference, candidate)
+    if not pair.is_comparable or pair.reference is None or pair.candidate is None:
+        return not_comparable(Rung.BACKWARD, pair)
+    forward = forward_walk(pair)
+    if forward.departure is not None:
+        return _undecided(findings.AFTER_FORWARD)
+    gradients = compare_gradients(pair.reference, pair.candidate, before=forward.worst)
+    if not gradients.outputs.compared and not gradients.parameters.compared:
+        return not_comparable(Rung.BACKWARD, Pair(Start.NOT_RECORDED))
+    loss_inputs = same_loss_inputs(trainer_pair(reference, candidate, pair.reference.step))
+    return _judge(gradients, pair.reference, pair.candidate, loss_inputs)
+
+
+def compare_gradients(
+    reference: CapturedStep, candidate: CapturedStep, *, before: float = 0.0
+) -> Gradients:
+    """Compare two records of one step.
+
+    Args:
+        before: largest error of the activations, which gradients are computed from.
+    """
+    own, other = (_first_update(step.of(Phase.GRADIENT)) for step in (reference, candidate))
+    floor_of = _floors(num_layers([name for name, _ in own]))
+    outputs = walk(own, other, floor_of, before=before)
+    kinds = Phase.PARAMETER_GRADIENT
+    own_weights, other_weights = (_first_update(s.of(kinds)) for s in (reference, candidate))
+    parameters = walk(
+        own_weights, other_weights, floor_of, before=max(before, _before_departure(outputs))
+    )
+    alone = own_weights.keys() ^ other_weights.keys()
+    both_have = reference.of(Phase.PARAMETER).keys() & candidate.of(Phase.PARAMETER).keys()
+    return Gradients(
+        outputs,
+        parameters,
+        _missing(outputs, reference, candidate),
+        tuple(sorted(name for name, update in alone if (name, update) in both_have)),
+    )
+
+
+def _judge(
+    gradients: Gradients,
+    reference: CapturedStep,
+    candidate: CapturedStep,
+    loss_inputs: bool | None,
+) -> RungResult:
+    outputs, parameters = gradients.outputs, gradients.parameters
+    departure = outputs.departure
+    entry = outputs.compared[0] if outputs.compared else None
+    where = _evidence(reference, candidate)
+    if entry is not None and entry.departs:
+        factor = _common_factor(gradients)
+        if factor is None or loss_inputs is False:
+            return _undecided(findings.LOSS_DIFFERS, gradients)
+        return _diverged(findings.scaled(factor, len(outputs.compared), loss_inputs, where), gradients)
+    missing = gradients.missing
+    if missing is not None and (
+        departure is None or missing[0].order <= departure.reference.order
+    ):
+        finding = findings.no_gradient(*missing, gradients.missing_parameters, where)
+        return _diverged(finding, gradients)
+    if departure is not None:
+        return _diverged(findings.output_departs(departure, where), gradients)
+    departed = [compared for compared in parameters.compared if compared.departs]
+    if departed:
+        return _diverged(findings.parameters_depart(departed, len(parameters.compared), where), gradients)
+    return RungResult(
+        Rung.BACKWARD,
+        RungStatus.ALIGNED,
+        Text(
+            f"The gradients of {len(outputs.compared)} outputs and {len(parameters.compared)} "
+            f"parameters agree up to rounding at step {reference.step}; the largest relative error "
+            f"is {max(outputs.worst, parameters.worst):.2g}.",
+            f"第 {reference.step} 步的 {len(outputs.compared)} 个输出与 {len(parameters.compared)} "
+            "个参数的梯度一致（仅有舍入误差），"
+            f"最大相对误差 {max(outputs.worst, parameters.worst):.2g}。",
+        ),
+        tables=_tables(gradients),
+    )
+
+
+def _first_update(records: Mapping[Address, TensorRecord]) -> dict[Address, TensorRecord]:
+    return {address: record for address, record in records.items() if address[1] == 0}
+
+
+def _floors(layers: int) -> FloorOf:
+    """A gradient has come through the whole forward pass, and back down to its own layer."""
+
+    def floor_of(reference: TensorRecord, candidate: TensorRecord) -> Threshold:
+        layer = layer_of(reference.name)
+        back = 1 if layer is None else layers - layer
+        terms = max(reference.shape[-1], reference.shape[0])
+        return rounding_floor(reference, candidate, layers + back, terms)
+
+    return floor_of
+
+
+def _before_departure(outputs: Walk) -> float:
+    departure = outputs.departure
+    return outputs.worst if departure is None else departure.before
+
+
+def _missing(
+    outputs: Walk, reference: CapturedStep, candidate: CapturedStep
+) -> tuple[TensorRecord, Side] | None:
+    """Return the first gradient on one side alone, of a module that both runs computed."""
+    forwards = [step.of(Phase.FORWARD).keys() for step in (reference, candidate)]
+    both = {name for name, _ in forwards[0] & forwards[1]}
+    alone = [(r, Side.CANDIDATE) for r in outputs.reference_only if r.name in both]
+    alone += [(r, Side.REFERENCE) for r in outputs.candidate_only if r.name in both]
+    return min(alone, key=lambda each: each[0].order, default=None)
+
+
+def _common_factor(gradients: Gradients) -> float | None:
+    """Return the one factor between all gradients, None where there is none."""
+    compared = [*gradients.outputs.compared, *gradients.parameters.compared]
+    gains = [each.difference.gain for each in compared]
+    if not all(is_scaled(each.difference) for each in compared):
+        return None
+    middle = sorted(gains)[len(gains) // 2]
+    return middle if max(abs(gain - middle) for gain in gains) < 0.05 * abs(middle) else None
+
+
+def _evidence(reference: CapturedStep, candidate: CapturedStep) -> tuple[Evidence, Evidence]:
+    return (
+        Evidence(reference.source, Side.REFERENCE, key=f"step {reference.step}, update 0"),
+        Evidence(candidate.source, Side.CANDIDATE, key=f"step {candidate.step}, update 0"),
+    )
+
+
+def _tables(gradients: Gradients) -> tuple[Table, ...]:
+    title = Text("Error of each gradient, in backward order", "各梯度的误差（按反向次序）")
+    return (error_table("backward_errors", title, (gradients.outputs, gradients.parameters)),)
+
+
+def _diverged(finding: Finding, gradients: Gradients) -> RungResult:
+    title = finding.title
+    return RungResult(
+        Rung.BACKWARD,
+        RungStatus.DIVERGED,
+        Text(f"{title.en[:1].upper()}{title.en[1:]}.", f"{title.zh}。"),
+        (finding,),
+        tables=_tables(gradients),
+    )
+
+
+def _undecided(why: Text, gradients: Gradients | None = None) -> RungResult:
+    tables = () if gradients is None else _tables(gradients)
+    return RungResult(Rung.BACKWARD, RungStatus.UNDECIDED, why, tables=tables)

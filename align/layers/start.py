@@ -1,0 +1,87 @@
+"""The first step both runs recorded: do they compute with the same tokens and weights there?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from align.layers.captured import CapturedStep, captured_steps
+from align.layers.floor import unit_roundoff
+from align.layers.measure import difference
+from dumps.store.run_data import RunData
+from dumps.store.tensor_records import Phase, TensorRecord
+
+
+class Start(Enum):
+    """What the two runs have in common at that step."""
+
+    NOT_RECORDED = "not recorded"
+    OTHER_TOKENS = "other tokens"
+    OTHER_POSITIONS = "other positions"
+    OTHER_WEIGHTS = "other weights"
+    SAME = "same"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both runs' records of one step.
+
+    Args:
+        reference, candidate: None where they were not recorded.
+        weights: largest relative error of a parameter, with its name.
+    """
+
+    start: Start
+    reference: CapturedStep | None = None
+    candidate: CapturedStep | None = None
+    weights: tuple[float, str] = (0.0, "")
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether layers can be compared at all."""
+        return self.start is Start.SAME
+
+
+def first_pair(reference: RunData, candidate: RunData) -> Pair:
+    """Pair the first step that both runs recorded."""
+    both = captured_steps(reference), captured_steps(candidate)
+    common = sorted(both[0].keys() & both[1].keys())
+    return paired(both[0][common[0]], both[1][common[0]]) if common else Pair(Start.NOT_RECORDED)
+
+
+def paired(reference: CapturedStep, candidate: CapturedStep) -> Pair:
+    """Say what two records of one step have in common."""
+    weights = _weights(reference.of(Phase.PARAMETER), candidate.of(Phase.PARAMETER))
+    start = Start.SAME
+    inputs = [step.of(Phase.INPUT).get(("position_ids", 0)) for step in (reference, candidate)]
+    firsts = [_first(step.of(Phase.FORWARD)) for step in (reference, candidate)]
+    if firsts[0] is None or firsts[1] is None:
+        start = Start.NOT_RECORDED
+    elif firsts[0].digest != firsts[1].digest and firsts[0].name == firsts[1].name:
+        start = Start.OTHER_TOKENS
+    elif inputs[0] and inputs[1] and difference(inputs[0], inputs[1]).relative > 0:
+        start = Start.OTHER_POSITIONS
+    elif weights[0] > 0:
+        start = Start.OTHER_WEIGHTS
+    return Pair(start, reference, candidate, weights)
+
+
+def _first(records: Mapping[tuple[str, int], TensorRecord]) -> TensorRecord | None:
+    return min(records.values(), key=lambda record: record.order, default=None)
+
+
+def _weights(
+    reference: Mapping[tuple[str, int], TensorRecord],
+    candidate: Mapping[tuple[str, int], TensorRecord],
+) -> tuple[float, str]:
+    """Return the largest error beyond the parameters' own rounding, 0 where there is none."""
+    worst = (0.0, "")
+    for address in reference.keys() & candidate.keys():
+        own, other = reference[address], candidate[address]
+        same = own.digest == other.digest
+        found = difference(own, other).relative if same else float("inf")
+        narrow = own.dtype != other.dtype
+        if found > (unit_roundoff(own, other) if narrow else 0.0):
+            worst = max(worst, (found, address[0]))
+    return worst

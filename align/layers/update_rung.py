@@ -1,0 +1,241 @@
+"""Optimizer: does an equal gradient become an equal update, and in what precision?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
+from align.core.rung import Rung, RungResult, RungStatus
+from align.core.text import Text
+from align.core.threshold import Threshold
+from align.layers.backward_rung import compare_gradients
+from align.layers.captured import Address, CapturedStep, captured_steps
+from align.layers.floor import ACCUMULATED, CONFIDENCE
+from align.layers.forward_rung import forward_walk
+from align.layers.measure import difference
+from align.layers.pattern import explained_by
+from align.layers.start import first_pair
+from dumps.store.run_data import RunData
+from dumps.store.tensor_records import Phase, TensorRecord
+
+_QUOTED = 5
+_ACTS = Mechanism(Rung.OPTIMIZER, Strength.SEMANTIC)
+_ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
+_ROUNDED = Threshold(0.999, "a float32 number is one of bfloat16 by chance once in 65,536")
+_NOT_ROUNDED = Threshold(0.5, _ROUNDED.source)
+
+
+def compare(reference: RunData, candidate: RunData) -> RungResult | None:
+    """Compare updates and Adam's moments; None where they cannot be compared."""
+    state = _state_finding(captured_steps(reference), captured_steps(candidate))
+    pair = first_pair(reference, candidate)
+    findings = [] if state is None else [state]
+    if not pair.is_comparable or pair.reference is None or pair.candidate is None:
+        return _result(findings, 0, 0.0) if findings else None
+    forward = forward_walk(pair)
+    gradients = compare_gradients(pair.reference, pair.candidate, before=forward.worst)
+    agree = not any(w.departure for w in (forward, gradients.outputs, gradients.parameters))
+    updates = _first_updates(pair.reference, pair.candidate)
+    if not agree or not updates:
+        return _result(findings, 0, 0.0) if findings else None
+    worst = max(difference(*both).relative for both in updates.values())
+    floor = update_floor(gradients.parameters.worst)
+    if worst > floor.value:
+        findings += [
+            decay_finding(updates, pair.reference, pair.candidate)
+            or _update_finding(updates, floor, pair.reference, pair.candidate)
+        ]
+    return _result(findings, len(updates), worst)
+
+
+def update_floor(gradient_error: float) -> Threshold:
+    """Return the relative error of an Adam update that the error of its gradient explains.
+
+    Adam divides each element by its own size, so elements smaller than the error change sign:
+    a share of them in proportion to the error, which adds up to its square root in the norm.
+    """
+    error = max(gradient_error, ACCUMULATED)
+    return Threshold(
+        CONFIDENCE * math.sqrt(error), f"4 sqrt({error:.2g}), the largest error of a gradient"
+    )
+
+
+def _first_updates(
+    reference: CapturedStep, candidate: CapturedStep
+) -> dict[str, tuple[TensorRecord, TensorRecord]]:
+    own, other = reference.of(Phase.UPDATE), candidate.of(Phase.UPDATE)
+    common = [address for address in own if address in other and address[1] == 0]
+    return {
+        address[0]: (own[address], other[address])
+        for address in common
+        if own[address].digest == other[address].digest
+    }
+
+
+def decay_finding(
+    updates: Mapping[str, tuple[TensorRecord, TensorRecord]],
+    reference: CapturedStep,
+    candidate: CapturedStep,
+) -> Finding | None:
+    """Recognise updates that differ by a multiple of the parameter itself: weight decay."""
+    found: dict[str, float] = {}
+    for name, (own, other) in updates.items():
+        parameter = reference.of(Phase.PARAMETER).get((name, 0))
+        if parameter is not None and difference(own, other).relative > 0:
+            factor, explains = explained_by(other.sketch - own.sketch, parameter.sketch)
+            if explains:
+                found[name] = factor
+    if not found:
+        return None
+    names = list(found)
+    factor = sorted(found.values())[len(found) // 2]
+    lacking = Side.CANDIDATE if factor > 0 else Side.REFERENCE
+    vectors = all(len(updates[name][0].shape) == 1 for name in names)
+    kind = Text(" 1-D", "一维") if vectors else Text("", "")
+    return Finding(
+        id="optimizer.weight_decay",
+        rung=Rung.OPTIMIZER,
+        severity=Severity.ERROR,
+        title=Text(
+            f"{len(names)}{kind.en} parameters decay less in the {lacking.value}, first {names[0]}: "
+            f"their updates differ by {abs(factor):.3g} times the parameter",
+            f"{len(names)} 个{kind.zh}参数在{_ZH[lacking]}侧的权重衰减更小，最先是 {names[0]}："
+            f"更新之差等于参数的 {abs(factor):.3g} 倍",
+        ),
+        reference=0.0 if lacking is Side.REFERENCE else abs(factor),
+        candidate=0.0 if lacking is Side.CANDIDATE else abs(factor),
+        evidence=(
+            *_places(reference, candidate),
+            Evidence("parameters", Side.BOTH, text=", ".join(names)[:200]),
+        ),
+        why=Text(
+            "Gradients agree, and what the updates differ by is the parameter itself: learning "
+            "rate times weight decay. Megatron exempts biases and every 1-D parameter from weight "
+            "decay; verl's FSDP trainer does not.",
+            "梯度一致，而更新之差正比于参数本身，即学习率乘以权重衰减。"
+            "Megatron 对偏置和所有一维参数不做权重衰减，verl 的 FSDP 训练器则会。",
+        ),
+        fix=Text(
+            "Give both optimizers the same parameter groups: exempt norms and biases on both sides "
+            "or on neither.",
+            "让两侧优化器使用相同的参数分组：norm 与 bias 要么都做权重衰减，要么都不做。",
+        ),
+        mechanism=_ACTS,
+    )
+
+
+def _update_finding(
+    updates: Mapping[str, tuple[TensorRecord, TensorRecord]],
+    floor: Threshold,
+    reference: CapturedStep,
+    candidate: CapturedStep,
+) -> Finding:
+    found = {name: difference(*both) for name, both in updates.items()}
+    name = max(found, key=lambda each: found[each].relative)
+    worst = found[name]
+    return Finding(
+        id="optimizer.update",
+        rung=Rung.OPTIMIZER,
+        severity=Severity.ERROR,
+        title=Text(
+            f"equal gradients become other updates: {name} by {worst.relative:.2g}, where rounding "
+            f"explains {floor.value:.2g}",
+            f"相同的梯度得到不同的更新：{name} 相对误差 {worst.relative:.2g}，"
+            f"而舍入只能解释 {floor.value:.2g}",
+        ),
+        reference=updates[name][0].l2,
+        candidate=updates[name][1].l2,
+        evidence=(
+            *_places(reference, candidate),
+            Evidence("floor", Side.BOTH, text=floor.source[:200]),
+        ),
+        why=Text(
+            f"Weights and gradients agree before the step. The candidate's update is "
+            f"{worst.gain:.3g} times the reference's, with {worst.residual:.2g} left over: a "
+            "factor is the learning rate, the rest betas, epsilon or clipping.",
+            f"更新之前的权重与梯度一致。被测的更新约为参考的 {worst.gain:.3g} 倍，"
+            f"剩余 {worst.residual:.2g}：统一的系数来自学习率，其余来自 beta、epsilon 或裁剪。",
+        ),
+        fix=Text(
+            "Compare learning rate, betas, epsilon, clipping and weight decay of both optimizers.",
+            "请对照两侧优化器的学习率、beta、epsilon、裁剪与权重衰减。",
+        ),
+        mechanism=_ACTS,
+    )
+
+
+def _state_finding(
+    reference: Mapping[int, CapturedStep], candidate: Mapping[int, CapturedStep]
+) -> Finding | None:
+    """Find Adam's moments that bfloat16 holds exactly on one side alone."""
+    for moment in (Phase.FIRST_MOMENT, Phase.SECOND_MOMENT):
+        for step in sorted(reference.keys() & candidate.keys()):
+            steps = reference[step], candidate[step]
+            shares = [rounded_share(each.of(moment)) for each in steps]
+            for side, own, other in ((Side.REFERENCE, 0, 1), (Side.CANDIDATE, 1, 0)):
+                rounded, exact = shares[own], shares[other]
+                if rounded is None or exact is None:
+                    continue
+                if rounded > _ROUNDED.value and exact < _NOT_ROUNDED.value:
+                    return _rounded_finding(moment, side, shares, steps)
+    return None
+
+
+def rounded_share(records: Mapping[Address, TensorRecord]) -> float | None:
+    """Return which share of the nonzero elements bfloat16 holds exactly; None without any."""
+    exact = sum(record.bfloat16 - record.zeros for record in records.values())
+    total = sum(record.num_elements - record.zeros for record in records.values())
+    return exact / total if total else None
+
+
+def _rounded_finding(
+    moment: str, side: Side, shares: Sequence[float | None], steps: tuple[CapturedStep, CapturedStep]
+) -> Finding:
+    return Finding(
+        id="optimizer.state_dtype",
+        rung=Rung.OPTIMIZER,
+        severity=Severity.ERROR,
+        title=Text(
+            f"Adam's moments hold bfloat16 numbers alone in the {side.value}",
+            f"{_ZH[side]}的 Adam 动量全部是 bfloat16 数值",
+        ),
+        reference=shares[0],
+        candidate=shares[1],
+        evidence=_places(*steps),
+        why=Text(
+            f"Share of {moment} that bfloat16 holds exactly: {shares[0]:.4f} in the reference, "
+            f"{shares[1]:.4f} in the candidate. With 8 bits a moment of decay 0.999 stops changing "
+            "once a new gradient adds less than 1/256 of it.",
+            f"{moment} 中可由 bfloat16 精确表示的比例：参考 {shares[0]:.4f}，被测 {shares[1]:.4f}。"
+            "只有 8 位有效位时，新梯度的贡献小于 1/256 后，衰减率 0.999 的动量不再变化。",
+        ),
+        fix=Text(
+            "Keep the optimizer's states in float32 on both sides.",
+            "两侧都用 float32 保存优化器状态。",
+        ),
+        mechanism=_ACTS,
+    )
+
+
+def _places(reference: CapturedStep, candidate: CapturedStep) -> tuple[Evidence, ...]:
+    return (
+        Evidence(reference.source, Side.REFERENCE, key=f"step {reference.step}, update 0"),
+        Evidence(candidate.source, Side.CANDIDATE, key=f"step {candidate.step}, update 0"),
+    )
+
+
+def _result(findings: Sequence[Finding], count: int, worst: float) -> RungResult:
+    if findings:
+        title = findings[0].title
+        summary = Text(f"{title.en[:1].upper()}{title.en[1:]}.", f"{title.zh}。")
+        return RungResult(Rung.OPTIMIZER, RungStatus.DIVERGED, summary, tuple(findings))
+    return RungResult(
+        Rung.OPTIMIZER,
+        RungStatus.ALIGNED,
+        Text(
+            f"The first update of {count} parameters agrees within {worst:.2g}, as its gradients "
+            "do.",
+            f"{count} 个参数的第一次更新一致（误差不超过 {worst:.2g}），梯度亦然。",
+        ),
+    )

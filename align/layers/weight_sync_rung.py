@@ -1,0 +1,198 @@
+"""Weight sync rung: does the rollout engine hold the weights the trainer has, in each run by itself?"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import reduce
+
+from align.core.finding import Severity, Side
+from align.core.recording import missing_artifact
+from align.core.rung import Rung, RungResult, RungStatus
+from align.core.text import Text
+from align.layers.captured import Address, CapturedStep, added, captured_steps
+from align.layers.floor import CONFIDENCE, SKETCH, UNIT_ROUNDOFF
+from align.layers.measure import difference
+from align.layers.pattern import same_values
+from dumps.store.run_data import RunData
+from dumps.store.tensor_records import Phase, TensorRecord
+
+Weights = Mapping[Address, TensorRecord]
+
+# Projections that engines hold as one tensor.
+_FUSED = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+
+
+class Sync(Enum):
+    """What the engine holds instead of the trainer's weights."""
+
+    NOT_SYNCED = "not_synced"
+    STALE = "stale"
+    PERMUTED = "permuted"
+    OTHER = "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The first step at which the engine's weights are not the trainer's.
+
+    Args:
+        names: of the differing parameters.
+        error: largest relative error.
+        of_step: step whose trainer weights the engine holds; None where it is none recorded.
+    """
+
+    kind: Sync
+    step: int
+    source: str
+    names: tuple[str, ...]
+    error: float
+    num_compared: int
+    of_step: int | None = None
+
+
+def compare(reference: RunData, candidate: RunData) -> RungResult:
+    """Compare each engine's weights with its own trainer's."""
+    from align.layers.weight_sync_findings import finding
+
+    steps = {
+        Side.REFERENCE: captured_steps(reference),
+        Side.CANDIDATE: captured_steps(candidate),
+    }
+    lacking = [side.value for side, each in steps.items() if not _recorded(each)]
+    if lacking:
+        return _missing(lacking)
+    broken = {side: found for side, each in steps.items() if (found := check(each)) is not None}
+    severity = Severity.INFO if len(broken) > 1 else Severity.ERROR
+    findings = tuple(finding(side, each, severity) for side, each in broken.items())
+    if findings:
+        title = findings[0].title
+        status = RungStatus.UNDECIDED if len(broken) > 1 else RungStatus.DIVERGED
+        summary = Text(f"{title.en[:1].upper()}{title.en[1:]}.", f"{title.zh}。")
+        return RungResult(Rung.WEIGHT_SYNC, status, summary, findings)
+    counts = [len(_recorded(each)) for each in steps.values()]
+    return RungResult(
+        Rung.WEIGHT_SYNC,
+        RungStatus.ALIGNED,
+        Text(
+            "Both rollout engines hold their trainer's weights after every recorded sync "
+            f"({counts[0]} and {counts[1]} steps).",
+            "两侧推理引擎在每次已记录的同步之后都持有训练侧的权重"
+            f"（{counts[0]} 步与 {counts[1]} 步）。",
+        ),
+    )
+
+
+def check(steps: Mapping[int, CapturedStep]) -> Broken | None:
+    """Find the first step whose engine weights differ, and what they are."""
+    recorded = _recorded(steps)
+    found = [each for step in recorded if (each := _differing(recorded, step)) is not None]
+    if not found:
+        return None
+    lags = Counter(_lag(each, list(recorded)) for each in found if each.of_step is not None)
+    first = next((each for each in found if each.of_step is not None), found[0])
+    if not lags:
+        return first
+    fixed = min(recorded)
+    at_start = all(each.of_step in (None, fixed) for each in found)
+    late = [each for each in found if each.of_step is not None and each.step > fixed + 1]
+    kind = Sync.NOT_SYNCED if late and at_start else Sync.STALE
+    shown = late[0] if late else first
+    return Broken(
+        kind,
+        shown.step,
+        shown.source,
+        shown.names,
+        shown.error,
+        shown.num_compared,
+        shown.of_step,
+    )
+
+
+def _lag(broken: Broken, steps: Sequence[int]) -> int:
+    assert broken.of_step is not None
+    return broken.step - broken.of_step
+
+
+def _recorded(steps: Mapping[int, CapturedStep]) -> dict[int, CapturedStep]:
+    return {
+        number: step
+        for number, step in steps.items()
+        if step.of(Phase.PARAMETER) and step.of(Phase.ENGINE)
+    }
+
+
+def _differing(steps: Mapping[int, CapturedStep], number: int) -> Broken | None:
+    step = steps[number]
+    engine, trainer = step.of(Phase.ENGINE), step.of(Phase.PARAMETER)
+    errors = _errors(engine, trainer)
+    wrong = tuple(name for name, error in errors.items() if error > 0)
+    if not wrong:
+        return None
+    earlier = [n for n in steps if n < number]
+    held = next((n for n in reversed(earlier) if _same(engine, steps[n].of(Phase.PARAMETER))), None)
+    permuted = held is None and are_permuted(engine, trainer, wrong)
+    return Broken(
+        kind=Sync.PERMUTED if permuted else Sync.OTHER,
+        step=number,
+        source=step.source,
+        names=wrong,
+        error=max(errors.values()),
+        num_compared=len(errors),
+        of_step=held,
+    )
+
+
+def _same(engine: Weights, trainer: Weights) -> bool:
+    return not any(_errors(engine, trainer).values())
+
+
+def _errors(engine: Weights, trainer: Weights) -> dict[str, float]:
+    """Return the error of each parameter beyond the rounding of its own dtype."""
+    errors = {}
+    for address in engine.keys() & trainer.keys():
+        own, other = trainer[address], engine[address]
+        found = difference(own, other).relative if own.digest == other.digest else math.inf
+        narrow = own.dtype != other.dtype
+        allowed = CONFIDENCE * UNIT_ROUNDOFF.get(other.dtype, SKETCH) if narrow else 0.0
+        errors[address[0]] = found if found > allowed else 0.0
+    return errors
+
+
+def are_permuted(engine: Weights, trainer: Weights, names: Iterable[str]) -> bool:
+    """Tell whether differing tensors, fused as engines fuse them, hold the same values."""
+    groups = {_group(name) for name in names}
+    return all(_same_group(engine, trainer, group) for group in groups)
+
+
+def _group(name: str) -> tuple[str, ...]:
+    for fused in _FUSED:
+        for part in fused:
+            if f".{part}." in name:
+                return tuple(name.replace(f".{part}.", f".{each}.") for each in fused)
+    return (name,)
+
+
+def _same_group(engine: Weights, trainer: Weights, group: Sequence[str]) -> bool:
+    parts = [
+        [weights[(name, 0)] for name in group if (name, 0) in weights]
+        for weights in (trainer, engine)
+    ]
+    if not all(parts):
+        return False
+    own, other = (reduce(added, each) for each in parts)
+    return same_values(own, other)
+
+
+def _missing(lacking: Sequence[str]) -> RungResult:
+    side = "both" if len(lacking) > 1 else lacking[0]
+    missing = missing_artifact(Rung.WEIGHT_SYNC, side)
+    return RungResult(
+        Rung.WEIGHT_SYNC,
+        RungStatus.MISSING,
+        Text(f"Not compared: needs {missing.artifact.en}.", f"未比较：需要{missing.artifact.zh}。"),
+        missing=(missing,),
+    )

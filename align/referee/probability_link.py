@@ -1,0 +1,103 @@
+"""The trainer's log_probs beside the rollout engine's, before any update, and what shape they have.
+
+Of equal models and settings the two differ by rounding. A slope other than 1 is a temperature; a
+difference on one side alone is log S of a truncated vocabulary (top-p, top-k); one at the first
+token alone is the prompt's end or the first decoding step.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from align.core.config_value import EffectiveConfig
+from align.core.text import Text
+from align.referee.gradient_norms import SAME_LOG_PROBS
+from align.referee.link import Link, LinkVerdict, not_recorded
+from align.referee.step_batch import StepBatch
+
+NAME = "log_probs, trainer - rollout"
+_SIGMAS = 5.0
+_FEWEST = 30
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def probability_link(batch: StepBatch, config: EffectiveConfig) -> Link:
+    """Compare both log_probs of every response token: mean absolute difference against 0."""
+    values = {name: value.value for name, value in config.values.items()}
+    temperature, top_p = values.get("rollout.temperature"), values.get("rollout.top_p")
+    declared = Text(f"temperature {temperature}, top_p {top_p}", f"温度 {temperature}，top_p {top_p}")
+    found = batch.get("old_log_probs", "rollout_log_probs", "response_mask")
+    if found is None:
+        return not_recorded(NAME, declared, _NEEDS)
+    trainer, rollout, mask = (tensor.numpy() for tensor in found)
+    own = mask != 0
+    if not own.any():
+        return not_recorded(NAME, declared, _NEEDS)
+    apart = float(np.abs(trainer - rollout)[own].mean())
+    if apart <= SAME_LOG_PROBS.value:
+        return Link(NAME, declared, LinkVerdict.AS_DECLARED, apart, 0.0, SAME_LOG_PROBS.value)
+    shape = shape_of(trainer, rollout, own)
+    truncated = isinstance(top_p, int | float) and top_p < 1
+    expected = shape is _LOG_S and truncated
+    return Link(
+        NAME,
+        declared,
+        LinkVerdict.AS_DECLARED if expected else LinkVerdict.DIFFERS,
+        apart,
+        0.0,
+        SAME_LOG_PROBS.value,
+        shape,
+    )
+
+
+def shape_of(trainer: FloatArray, rollout: FloatArray, own: npt.NDArray[np.bool_]) -> Text:
+    """Say what the differences look like.
+
+    Args:
+        trainer, rollout: float64 [b, r], nats.
+        own: bool [b, r], where a token counts.
+    """
+    apart = (trainer - rollout)[own]
+    if (apart <= SAME_LOG_PROBS.value).mean() >= 0.99:
+        return _LOG_S
+    first, rest = own & (np.cumsum(own, axis=1) == 1), own & (np.cumsum(own, axis=1) > 1)
+    at_first, at_rest = (np.abs(trainer - rollout)[where] for where in (first, rest))
+    if len(at_rest) and at_rest.mean() <= SAME_LOG_PROBS.value:
+        return Text(
+            f"the first token alone differs, by {at_first.mean():.3g} nats on average",
+            f"仅首个 token 不同，平均相差 {at_first.mean():.3g} nat",
+        )
+    slope, error = regression(rollout[own], trainer[own])
+    if abs(slope - 1) > _SIGMAS * error:
+        return Text(
+            f"slope {slope:.3f} ± {error:.2g} of the trainer on the rollout: another temperature "
+            f"by about that factor",
+            f"训练侧对 rollout 侧的斜率为 {slope:.3f} ± {error:.2g}：温度约相差这一倍数",
+        )
+    return Text(
+        "on both sides, slope 1: another model, precision or kernel",
+        "两个方向都有、斜率为 1：模型、精度或算子不同",
+    )
+
+
+def regression(x: FloatArray, y: FloatArray) -> tuple[float, float]:
+    """Fit y = a + slope · x; return the slope and its standard error, infinite where x is flat."""
+    spread = float(((x - x.mean()) ** 2).sum())
+    if len(x) < _FEWEST or not spread > 0:
+        return 1.0, math.inf
+    slope = float(((x - x.mean()) * (y - y.mean())).sum() / spread)
+    residual = y - y.mean() - slope * (x - x.mean())
+    return slope, math.sqrt(float((residual**2).sum()) / (len(x) - 2) / spread)
+
+
+_NEEDS = Text(
+    "needs old_log_probs and rollout_log_probs", "需要 old_log_probs 与 rollout_log_probs"
+)
+_LOG_S = Text(
+    "the rollout's are higher, never lower: renormalised over top-p or top-k survivors",
+    "rollout 侧只高不低：在 top-p 或 top-k 保留的 token 内重新归一化",
+)

@@ -1,0 +1,225 @@
+"""Links from the scores of the responses to the advantages of their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from align.core.config_value import ConfigLeaf, EffectiveConfig
+from align.core.text import Text
+from align.objective import advantages as estimators
+from align.objective import mindspeed_rl
+from align.objective.dapo import overlong_penalty
+from align.objective.gae import gae
+from align.objective.kl import kl_estimate
+from align.objective.masked import whiten
+from align.referee.link import Link, LinkVerdict, not_recorded
+from align.referee.step_batch import StepBatch
+from align.rollout.group_advantages import (
+    TOLERANCE,
+    group_advantages,
+    other_grouping,
+    prompt_groups,
+)
+
+_FLOAT32 = 2.0**-23
+
+
+def reward_link(batch: StepBatch, config: EffectiveConfig) -> Link:
+    """Hold the rewards the trainer used against the dumped scores and declared penalties."""
+    values = {name: value.value for name, value in config.values.items()}
+    terms = ["score"]
+    terms += ["overlong penalty"] if values.get("reward.overlong_penalty") is True else []
+    terms += ["KL penalty"] if values.get("reward.use_kl_in_reward") is True else []
+    declared = Text(" + ".join(terms), " + ".join(terms))
+    found = batch.get("token_level_rewards", "response_mask")
+    if found is None or batch.trained is None or not np.isfinite(batch.trained.dumped).any():
+        return not_recorded("rewards", declared, _NO_SCORES)
+    rewards, mask = found
+    expected = torch.from_numpy(batch.trained.dumped).clone()
+    if "overlong penalty" in terms:
+        expected = expected + _overlong(values, mask)
+    if "KL penalty" in terms:
+        penalty = _kl_penalty(values, batch, mask)
+        if penalty is None:
+            return Link("rewards", declared, LinkVerdict.UNKNOWN, note=_MOVING_KL)
+        expected = expected + penalty
+    tolerance = 64 * _FLOAT32 * max(1.0, float(rewards.abs().sum(-1).max()))
+    return _worst("rewards", declared, rewards.sum(-1), expected, tolerance)
+
+
+def advantage_link(batch: StepBatch, config: EffectiveConfig) -> Link:
+    """Hold the advantages against those of the trainer's own rewards."""
+    values = {name: value.value for name, value in config.values.items()}
+    estimator = values.get("advantage.estimator")
+    by_std = values.get("advantage.normalize_by_std") is not False
+    detail = "" if estimator != "grpo" else (" / std" if by_std else " without std")
+    declared = Text(f"{estimator}{detail}", f"{estimator}{detail}")
+    found = batch.get("advantages", "response_mask", "token_level_rewards")
+    if found is None:
+        return not_recorded("advantages", declared, _NO_ADVANTAGES)
+    recorded, mask, rewards = found
+    expected = _expected(estimator, by_std, batch, values, mask, rewards)
+    if expected is None:
+        return Link("advantages", declared, LinkVerdict.UNKNOWN, note=_NO_ESTIMATOR)
+    own = mask.bool()
+    link = _worst("advantages", declared, recorded[own], expected[own], TOLERANCE.value)
+    if link.verdict is LinkVerdict.DIFFERS and estimator == "grpo":
+        what = _what_instead(batch, recorded, mask, by_std=by_std)
+        return Link(
+            *(link.name, link.declared, link.verdict, link.recorded, link.recomputed),
+            tolerance=link.tolerance,
+            note=what or _NO_FORMULA,
+        )
+    return link
+
+
+def _expected(
+    estimator: ConfigLeaf,
+    by_std: bool,
+    batch: StepBatch,
+    values: dict[str, ConfigLeaf],
+    mask: Tensor,
+    rewards: Tensor,
+) -> Tensor | None:
+    """[b, r] as declared; None for an estimator that is not recomputed."""
+    if estimator == "gae":
+        return _gae(batch, values, mask, rewards)
+    if batch.trained is None:
+        return None
+    groups = prompt_groups(batch.trained)
+    if estimator == "grpo":
+        row = group_advantages(rewards.sum(-1).numpy(), groups, by_std=by_std)
+        return torch.from_numpy(row)[:, None].expand_as(mask)
+    if estimator == "rloo":
+        return estimators.rloo(rewards.sum(-1), mask, torch.from_numpy(groups))
+    return None
+
+
+def _gae(
+    batch: StepBatch, values: dict[str, ConfigLeaf], mask: Tensor, rewards: Tensor
+) -> Tensor | None:
+    found = batch.get("values")
+    gamma, lam = values.get("advantage.gamma"), values.get("advantage.lam")
+    if found is None or not isinstance(gamma, int | float) or not isinstance(lam, int | float):
+        return None
+    if values.get("loss.options.definitions") == "mindspeed_rl":
+        raw, _ = mindspeed_rl.gae(rewards, found[0], gamma=gamma, lam=lam)
+        return mindspeed_rl.whiten(raw, mask)
+    raw, _ = gae(rewards, found[0], mask, gamma=gamma, lam=lam)
+    return whiten(raw, mask)
+
+
+def _what_instead(
+    batch: StepBatch, recorded: Tensor, mask: Tensor, *, by_std: bool
+) -> Text | None:
+    """Name the one other formula that gives the recorded advantages; None unless one does."""
+    fits = list(_formulas(batch, recorded, mask, by_std=by_std))
+    return fits[0] if len(fits) == 1 else None
+
+
+def _formulas(
+    batch: StepBatch, recorded: Tensor, mask: Tensor, *, by_std: bool
+) -> Iterator[Text]:
+    assert batch.trained is not None
+    scores, groups = batch.trained.trained, prompt_groups(batch.trained)
+    size = np.bincount(groups)[groups]
+    plain = group_advantages(scores, groups, by_std=True)
+    others = (
+        (_OTHER_STD[by_std], group_advantages(scores, groups, by_std=not by_std)),
+        (_POPULATION, plain * np.sqrt(size / np.maximum(size - 1, 1))),
+        (_ONE_STD, (scores - _means(scores, groups)) / (scores.std(ddof=1) + 1e-6)),
+    )
+    own = mask.bool()
+    for what, row in others:
+        expected = torch.from_numpy(row)[:, None].expand_as(mask)
+        judged = _worst("", what, recorded[own], expected[own], TOLERANCE.value)
+        if judged.verdict is LinkVerdict.AS_DECLARED:
+            yield what
+    grouping = other_grouping([batch.trained], by_std=by_std)
+    if grouping is not None:
+        yield Text(f"compares {grouping.en} with each other", f"把{grouping.zh}当作一组")
+
+
+def _means(scores: np.ndarray, groups: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    means: np.ndarray = np.bincount(groups, scores) / np.bincount(groups)  # type: ignore[type-arg]
+    return means[groups]  # type: ignore[no-any-return]
+
+
+def _overlong(values: dict[str, ConfigLeaf], mask: Tensor) -> Tensor:
+    limit = values.get("reward.overlong_max_length") or values.get("data.max_response_length")
+    length, factor = (
+        values.get(f"reward.overlong_{name}") for name in ("buffer", "penalty_factor")
+    )
+    return overlong_penalty(
+        mask.sum(-1),
+        max_response_length=int(limit) if isinstance(limit, int | float) else mask.shape[1],
+        buffer_length=int(length) if isinstance(length, int | float) else 1,
+        penalty_factor=float(factor) if isinstance(factor, int | float) else 1.0,
+        bounded=values.get("loss.options.definitions") == "mindspeed_rl",
+        dtype=torch.float64,
+    )
+
+
+def _kl_penalty(values: dict[str, ConfigLeaf], batch: StepBatch, mask: Tensor) -> Tensor | None:
+    """[b], negative; None where the coefficient moves or a model's log_probs are missing."""
+    found, coefficient = batch.get("old_log_probs", "ref_log_prob"), values.get("reward.kl_coef")
+    fixed = values.get("reward.kl_control") == "fixed" and isinstance(coefficient, int | float)
+    if found is None or not fixed:
+        return None
+    kl = kl_estimate(*found, str(values.get("reward.kl_penalty") or "kl"))
+    return -float(coefficient) * (kl * mask).sum(-1)  # type: ignore[arg-type]
+
+
+def _worst(
+    name: str, declared: Text, recorded: Tensor, expected: Tensor, tolerance: float
+) -> Link:
+    """Judge all values, and show the one that departs most; NaN expectations are not judged."""
+    judged = torch.isfinite(expected)
+    if not judged.any():
+        return Link(name, declared, LinkVerdict.UNKNOWN, note=_NO_SPREAD)
+    mine, other = recorded[judged], expected[judged]
+    allowed = tolerance * other.abs().clamp(min=1.0)
+    excess = (mine - other).abs() / allowed
+    at = int(torch.nan_to_num(excess, nan=torch.inf).argmax())
+    count = int((~(excess <= 1)).sum())
+    return Link(
+        name,
+        declared,
+        LinkVerdict.DIFFERS if count else LinkVerdict.AS_DECLARED,
+        float(mine[at]),
+        float(other[at]),
+        float(allowed[at]),
+        Text(f"{count} of {len(mine)} differ", f"{len(mine)} 个中有 {count} 个不同")
+        if count
+        else None,
+    )
+
+
+_NO_SCORES = Text(
+    "needs token_level_rewards and the rollout dump with scores and token ids",
+    "需要 token_level_rewards 以及带得分与 token id 的 rollout 数据",
+)
+_NO_ADVANTAGES = Text(
+    "needs token_level_rewards and advantages", "需要 token_level_rewards 与 advantages"
+)
+_NO_ESTIMATOR = Text(
+    "this estimator is not recomputed, or its groups or values are not recorded",
+    "不重算这种估计方法，或未记录其分组或 values",
+)
+_MOVING_KL = Text("the KL coefficient moves from step to step", "KL 系数逐步变化")
+_NO_FORMULA = Text(
+    "no other formula tried gives all of them", "所尝试的其他公式都不能给出全部数值"
+)
+_NO_SPREAD = Text("the scores of every group are equal", "每个组内的得分都相同")
+_OTHER_STD = {
+    True: Text("does not divide by the group's std", "没有除以组内标准差"),
+    False: Text("divides by the group's std", "除以了组内标准差"),
+}
+_POPULATION = Text(
+    "takes the std without Bessel's correction", "使用了未做贝塞尔校正的标准差"
+)
+_ONE_STD = Text("divides by the std of the whole batch", "除以了整个 batch 的标准差")

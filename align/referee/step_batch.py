@@ -1,0 +1,64 @@
+"""The recorded batch of one step, as float64 tensors, with the dumped rows it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from align.core.errors import AlignError
+from align.core.run import ArtifactKind
+from align.referee.update import matrix, tensors_by_step
+from align.rollout.trained_rows import TrainedStep, trained_steps
+from dumps.store.run_data import RunData
+
+_TENSORS = (
+    "response_mask",
+    "token_level_rewards",
+    "advantages",
+    "values",
+    "old_log_probs",
+    "ref_log_prob",
+    "rollout_log_probs",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepBatch:
+    """One step.
+
+    Args:
+        step: training step, from 1.
+        tensors: [b, r] by verl's names, those recorded.
+        trained: its rows paired with the rollout dump; None where they cannot be paired.
+    """
+
+    step: int
+    tensors: Mapping[str, Tensor]
+    trained: TrainedStep | None
+
+    def get(self, *names: str) -> tuple[Tensor, ...] | None:
+        """Return tensors by name, None unless all are recorded."""
+        found = tuple(self.tensors[name] for name in names if name in self.tensors)
+        return found if len(found) == len(names) else None
+
+
+def step_batch(run: RunData, step: int) -> StepBatch | None:
+    """Read the batch of a step; None where none is recorded."""
+    file = tensors_by_step(run, ArtifactKind.TOKENS).get(step)
+    if file is None:
+        return None
+    try:
+        read = {name: matrix(file, name) for name in _TENSORS}
+    except AlignError as error:
+        run.problems.append(error)
+        return None
+    tensors = {name: tensor for name, tensor in read.items() if tensor is not None}
+    trained = next((each for each in trained_steps(run) if each.step == step), None)
+    return StepBatch(step, tensors, trained)
+
+
+def batch_steps(run: RunData) -> list[int]:
+    """Return the steps whose batch is recorded."""
+    return sorted(tensors_by_step(run, ArtifactKind.TOKENS))

@@ -1,0 +1,139 @@
+"""Links from log_probs to the loss, the gradient norm and the learning rate of a step's updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from align.core.config_value import EffectiveConfig
+from align.core.finding import Side
+from align.core.text import Text
+from align.curves.logged_schedule import logged_rates, read_as_declared
+from align.frameworks.declared_schedule import Law, declared_schedule
+from align.referee.examine import Examined, judged
+from align.referee.gradient_norms import NORM, SAME_NORM
+from align.referee.link import Link, LinkVerdict, not_recorded
+from align.referee.objective import Objective
+from align.referee.recompute import APPROX_KL, CLIPPED, DUAL_CLIPPED, KL, POLICY, QUANTITIES, TOTAL
+from align.referee.update import Update
+from dumps.store.run_data import RunData
+
+_RATE = "actor/lr"
+
+
+def loss_links(found: Examined | Text, updates: Sequence[Update]) -> Iterator[Link]:
+    """Yield a link a reported number, at its first misfit or else at the first update."""
+    if isinstance(found, Text):
+        yield Link("loss", Text("-", "-"), LinkVerdict.NOT_RECORDED, note=found)
+        return
+    for name in QUANTITIES:
+        link = _loss_link(name, found, updates)
+        if link is not None:
+            yield link
+
+
+def _loss_link(name: str, found: Examined, updates: Sequence[Update]) -> Link | None:
+    amounts = [(u, a[name]) for u in updates if name in (a := judged(u, found.objective))]
+    if not amounts:
+        return None
+    wrong = [
+        (u, a)
+        for u, a in amounts
+        if not a.is_met_by(u.reported[name], u.resolution.get(name, 0.0))
+    ]
+    update, amount = (wrong or amounts)[0]
+    note = Text(f"update {update.number}", f"第 {update.number} 次更新")
+    if wrong:
+        what = found.cause.what if found.cause else _UNKNOWN
+        note = Text(
+            f"{len(wrong)} of {len(amounts)} updates; the run {what.en}"
+            if found.cause
+            else f"{len(wrong)} of {len(amounts)} updates; {what.en}",
+            f"{len(amounts)} 次更新中有 {len(wrong)} 次；{what.zh}",
+        )
+    elif found.assumed:
+        note = _ASSUMED
+    return Link(
+        name,
+        declared_formula(name, found.objective),
+        LinkVerdict.DIFFERS if wrong else LinkVerdict.AS_DECLARED,
+        update.reported[name],
+        amount.value,
+        amount.rounding + update.resolution.get(name, 0.0),
+        note,
+    )
+
+
+def declared_formula(name: str, objective: Objective) -> Text:
+    """Say what the configuration declares of one number."""
+    clip = f"[{1 - objective.clip_low:g}, {1 + objective.clip_high:g}]"
+    averaged = f"{objective.aggregation.value} over the {objective.normalisation.value}"
+    total = f"pg_loss + {objective.kl_coef:g} KL - {objective.entropy_coef:g} entropy"
+    ratio = "sequence" if objective.gspo else "token"
+    shown = {
+        POLICY: f"{ratio} ratio in {clip}, {averaged}",
+        KL: f"{objective.kl_type}, {averaged}",
+        TOTAL: total,
+        CLIPPED: f"outside {clip}",
+        DUAL_CLIPPED: f"above {objective.dual:g}" if objective.dual else "no dual clip",
+        APPROX_KL: "mean of old - new log_probs",
+    }[name]
+    return Text(shown, shown)
+
+
+def norm_link(updates: Sequence[Update]) -> Link:
+    """Hold the reported gradient norm against that of the gradients."""
+    pairs = [
+        (u, u.reported[NORM], u.norm_of_gradients)
+        for u in updates
+        if u.norm_of_gradients is not None and NORM in u.reported
+    ]
+    if not pairs:
+        return not_recorded(NORM, _NORM, _NEEDS_NORM)
+    update, reported, own = max(pairs, key=lambda pair: abs(pair[1] - pair[2]))
+    tolerance = SAME_NORM.value * own
+    agrees = abs(reported - own) <= tolerance
+    return Link(
+        NORM,
+        _NORM,
+        LinkVerdict.AS_DECLARED if agrees else LinkVerdict.DIFFERS,
+        reported,
+        own,
+        tolerance,
+        Text(f"update {update.number}", f"第 {update.number} 次更新"),
+    )
+
+
+def rate_link(run: RunData, config: EffectiveConfig, step: int) -> Link:
+    """Hold the logged learning rate of a step against the declared schedule."""
+    series = logged_rates(run)
+    declared = declared_schedule(config.values, config.framework)
+    if series is None or step not in series.steps.tolist():
+        return not_recorded(_RATE, Text("-", "-"), Text("needs actor/lr", "需要 actor/lr"))
+    of_updates = declared is not None and declared.law is Law.TRANSFORMERS
+    if declared is None or (of_updates and declared.updates not in (None, 1)):
+        return Link(_RATE, Text("-", "-"), LinkVerdict.UNKNOWN, note=_NO_SCHEDULE)
+    laid = read_as_declared(Side.CANDIDATE, series, declared)
+    at = series.steps.tolist().index(step)
+    recorded = float(laid.series.values[at])
+    least, greatest = float(laid.least[at]), float(laid.greatest[at])
+    nearest = min(max(recorded, least), greatest)
+    return Link(
+        _RATE,
+        Text(declared.style, declared.style),
+        LinkVerdict.DIFFERS if laid.departs[at] else LinkVerdict.AS_DECLARED,
+        recorded,
+        nearest,
+        float(laid.tolerance[at]),
+    )
+
+
+_UNKNOWN = Text("no formula tried gives them all", "所尝试的公式都不能给出全部数值")
+_ASSUMED = Text(
+    "log_probs of the update taken to be old_log_probs (one update a step)",
+    "以 old_log_probs 作为更新时的 log_probs（每步一次更新）",
+)
+_NORM = Text("L2 of all gradients, before clipping", "裁剪前全部梯度的 L2 范数")
+_NEEDS_NORM = Text(
+    "needs the updates and the norm of their gradients", "需要各次更新及其梯度的范数"
+)
+_NO_SCHEDULE = Text("the schedule is not known in full", "学习率曲线不完整")
