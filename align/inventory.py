@@ -13,6 +13,7 @@ from align.core.rung import RUNGS, Missing, Rung
 from align.core.text import Text
 from align.ladder import summarise
 from dumps.store.run_data import RunData
+from dumps.store.tensor_records import FORMAT as SKETCHES
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,15 @@ def _updates(data: RunData) -> Text | None:
     )
 
 
+def _sketches(data: RunData) -> Text | None:
+    layers = [a for a in data.run.of_kind(ArtifactKind.LAYERS) if a.format == SKETCHES]
+    return (
+        Text(f"tensor sketches in {len(layers)} files", f"{len(layers)} 个张量摘要文件")
+        if layers
+        else None
+    )
+
+
 def _curves(data: RunData) -> Text | None:
     steps = data.metrics.step_range
     count = len(data.metrics.series)
@@ -135,10 +145,12 @@ _HELD: Mapping[Rung, Callable[[RunData], Text | None]] = {
     Rung.DATA: _data,
     Rung.ROLLOUT: _rollout,
     Rung.TOKENS: _tokens,
+    Rung.FORWARD: _sketches,
     Rung.REWARD: _rollout,
     Rung.ADVANTAGE: _tokens,
     Rung.LOSS: _updates,
-    Rung.BACKWARD: _updates,
+    Rung.BACKWARD: lambda data: _sketches(data) or _updates(data),
     Rung.OPTIMIZER: _optimizer,
+    Rung.WEIGHT_SYNC: _sketches,
     Rung.CURVES: _curves,
 }

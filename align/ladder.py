@@ -8,6 +8,7 @@ cause is unknown and the verdict names the cheapest missing evidence instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,9 @@ def comparisons() -> Mapping[Rung, Compare]:
     import align.config.rung
     import align.curves.rung
     import align.environment.rung
+    import align.evals.rung
+    import align.layers.forward_rung
+    import align.layers.weight_sync_rung
     import align.referee.loss_rung
     import align.rollout.reward_rung
     import align.rollout.tokens_rung
@@ -45,12 +49,15 @@ def comparisons() -> Mapping[Rung, Compare]:
         Rung.DATA: compare_data,
         Rung.ROLLOUT: compare_rollouts,
         Rung.TOKENS: align.rollout.tokens_rung.compare,
+        Rung.FORWARD: align.layers.forward_rung.compare,
         Rung.REWARD: align.rollout.reward_rung.compare,
         Rung.ADVANTAGE: compare_advantages,
         Rung.LOSS: align.referee.loss_rung.compare,
         Rung.BACKWARD: compare_gradients,
-        Rung.OPTIMIZER: compare_schedules,
+        Rung.OPTIMIZER: compare_optimizers,
+        Rung.WEIGHT_SYNC: align.layers.weight_sync_rung.compare,
         Rung.CURVES: align.curves.rung.compare,
+        Rung.EVALS: align.evals.rung.compare,
     }
 
 
@@ -99,10 +106,37 @@ def compare_advantages(reference: RunData, candidate: RunData) -> RungResult:
 
 
 def compare_gradients(reference: RunData, candidate: RunData) -> RungResult:
-    """Compare the norms of both runs' gradients, where they are recorded."""
+    """Compare the gradients of both runs, then their norms, where they are recorded."""
+    from align.layers.backward_rung import compare
     from align.referee.gradient_norms import compare_norms
 
-    return compare_norms(reference, candidate) or not_recorded(Rung.BACKWARD)
+    return joined(compare(reference, candidate), compare_norms(reference, candidate))
+
+
+def compare_optimizers(reference: RunData, candidate: RunData) -> RungResult:
+    """Check learning rates against their schedules, then updates against their gradients."""
+    from align.layers.update_rung import compare
+
+    return joined(compare_schedules(reference, candidate), compare(reference, candidate))
+
+
+def joined(first: RungResult, second: RungResult | None) -> RungResult:
+    """Join two comparisons of one rung; a finding both make is kept once."""
+    if second is None or second.status is RungStatus.MISSING:
+        return first
+    if first.status is RungStatus.MISSING:
+        return second
+    seen = {finding.id for finding in first.findings}
+    new = tuple(finding for finding in second.findings if finding.id not in seen)
+    shown = first if first.findings or not new else second
+    order = (RungStatus.DIVERGED, RungStatus.UNDECIDED, RungStatus.ALIGNED)
+    return replace(
+        shown,
+        status=min((first.status, second.status), key=order.index),
+        findings=(*first.findings, *new),
+        tables=(*first.tables, *second.tables),
+        curves=(*first.curves, *second.curves),
+    )
 
 
 def compare_schedules(reference: RunData, candidate: RunData) -> RungResult:

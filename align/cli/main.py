@@ -21,6 +21,8 @@ _COMMANDS = {
     "data": ("align.cli.data", "Compare the rows each step trains on."),
     "rollout": ("align.cli.rollout", "Compare what the models answered."),
     "tokens": ("align.cli.tokens", "Compare the ids, masks and positions trained on."),
+    "layers": ("align.cli.layers", "Find the first module that differs beyond rounding."),
+    "evals": ("align.cli.evals", "Compare benchmark results of both models."),
     "curves": ("align.cli.curves", "Compare metrics over steps."),
     "capture": ("align.cli.capture", "Run a training command and record what it does."),
     "weights": ("align.cli.weights", "Compare and convert checkpoints: the same weights?"),

@@ -10,37 +10,15 @@ _LATER = Text(
     "本版本尚不比较该环节；后续版本的 `align capture -o RUN -- CMD` 会记录它。",
 )
 
-_NOT_COMPARED_YET: dict[Rung, tuple[Text, Text]] = {
-    Rung.FORWARD: (
-        Text("layer captures and per-token log_probs", "逐层激活与逐 token 的 log_probs"),
-        Text(
-            "Dump layers with verl's global_profiler.tool=precision_debugger (msprobe).",
-            "用 verl 的 global_profiler.tool=precision_debugger（msprobe）采集各层。",
-        ),
-    ),
-    Rung.WEIGHT_SYNC: (
-        Text(
-            "weights in the trainer and in the rollout engine after a sync",
-            "同步之后训练侧与推理引擎中的权重",
-        ),
-        Text(
-            "Set actor_rollout_ref.rollout.calculate_log_probs=true (verl) and watch "
-            "training/rollout_probs_diff_mean: above 0.01 at step 1 points here.",
-            "在 verl 中设置 actor_rollout_ref.rollout.calculate_log_probs=true 并观察 "
-            "training/rollout_probs_diff_mean：第 1 步就高于 0.01 时首先怀疑这里。",
-        ),
-    ),
-    Rung.EVALS: (
-        Text("benchmark results of both models", "两侧模型的评测结果"),
-        Text(
-            "Run the same lm-eval, OpenCompass or evalscope task with the same generation "
-            "settings on both and keep the result files.",
-            "在两侧用相同的生成参数运行同一 lm-eval、OpenCompass 或 evalscope 任务，"
-            "并保留结果文件。",
-        ),
-    ),
-}
+_NOT_COMPARED_YET: dict[Rung, tuple[Text, Text]] = {}
 
+
+_SKETCHES = Text(
+    "`align train` records them in the first three steps and the last (stack.record_sketches); "
+    "around a step of another training loop use dumps.capture.sketch.step.sketched_step.",
+    "`align train` 会在前三步与最后一步记录（stack.record_sketches）；"
+    "其他训练循环可在一个 step 外使用 dumps.capture.sketch.step.sketched_step。",
+)
 
 _COMPARED: dict[Rung, tuple[Text, Text]] = {
     Rung.ENVIRONMENT: (
@@ -107,6 +85,13 @@ _COMPARED: dict[Rung, tuple[Text, Text]] = {
             "`align train` 会同时记录两者。",
         ),
     ),
+    Rung.FORWARD: (
+        Text(
+            "tensor sketches of one step, with the same tokens and weights on both sides",
+            "同一 step 的张量摘要，两侧 token 与权重相同",
+        ),
+        _SKETCHES,
+    ),
     Rung.REWARD: (
         Text("rollout dumps with scores", "带得分的 rollout 数据"),
         Text(
@@ -166,11 +151,27 @@ _COMPARED: dict[Rung, tuple[Text, Text]] = {
             "并设置 trainer.total_training_steps（verl）或 train_iters（MindSpeed-RL）。",
         ),
     ),
+    Rung.WEIGHT_SYNC: (
+        Text(
+            "sketches of the weights in the trainer and in the rollout engine after a sync",
+            "同步之后训练侧与推理引擎权重的张量摘要",
+        ),
+        _SKETCHES,
+    ),
     Rung.CURVES: (
         Text("metrics over steps", "逐步指标"),
         Text(
             "Keep the console log, or set trainer.logger to include file or tensorboard.",
             "保留控制台日志，或在 trainer.logger 中加入 file 或 tensorboard。",
+        ),
+    ),
+    Rung.EVALS: (
+        Text("benchmark results of both models", "两侧模型的评测结果"),
+        Text(
+            "Run the same lm-eval, OpenCompass or evalscope task with the same generation "
+            "settings on both and keep the result files.",
+            "在两侧用相同的生成参数运行同一 lm-eval、OpenCompass 或 evalscope 任务，"
+            "并保留结果文件。",
         ),
     ),
 }

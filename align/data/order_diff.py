@@ -11,7 +11,7 @@ from align.core.errors import ConfigError
 from align.core.finding import Evidence, Side
 from align.core.text import Text
 from align.data.order_search import OrderFit, find_order
-from align.data.order_settings import FIELDS, OrderSettings
+from align.data.order_settings import FIELDS, TORCHDATA, OrderSettings
 from align.data.replay import Rows, predict
 from align.data.row_order import RowOrder
 from align.data.run_order import RunOrder
@@ -234,7 +234,10 @@ def _settings_differ(
 
 
 def _differing(reference: OrderSettings, candidate: OrderSettings) -> Iterator[tuple[str, ...]]:
+    only_torchdata = {settings.sampler for settings in (reference, candidate)} == {TORCHDATA}
     for group in _GROUPS:
+        if group == ("num_workers",) and not only_torchdata:
+            continue  # no other sampler depends on them
         if any(getattr(reference, name) != getattr(candidate, name) for name in group):
             yield group
 

@@ -70,9 +70,8 @@ def compare_gradients(
     outputs = walk(own, other, floor_of, before=before)
     kinds = Phase.PARAMETER_GRADIENT
     own_weights, other_weights = (_first_update(s.of(kinds)) for s in (reference, candidate))
-    parameters = walk(
-        own_weights, other_weights, floor_of, before=max(before, _before_departure(outputs))
-    )
+    inherited = max(before, _before_departure(outputs))
+    parameters = walk(own_weights, other_weights, floor_of, before=inherited, is_chain=False)
     alone = own_weights.keys() ^ other_weights.keys()
     both_have = reference.of(Phase.PARAMETER).keys() & candidate.of(Phase.PARAMETER).keys()
     return Gradients(
@@ -97,18 +96,18 @@ def _judge(
         factor = _common_factor(gradients)
         if factor is None or loss_inputs is False:
             return _undecided(findings.LOSS_DIFFERS, gradients)
-        return _diverged(findings.scaled(factor, len(outputs.compared), loss_inputs, where), gradients)
+        finding = findings.scaled(factor, len(outputs.compared), loss_inputs, where)
+        return _diverged(finding, gradients)
     missing = gradients.missing
-    if missing is not None and (
-        departure is None or missing[0].order <= departure.reference.order
-    ):
+    if missing is not None and (departure is None or missing[0].order <= departure.reference.order):
         finding = findings.no_gradient(*missing, gradients.missing_parameters, where)
         return _diverged(finding, gradients)
     if departure is not None:
         return _diverged(findings.output_departs(departure, where), gradients)
     departed = [compared for compared in parameters.compared if compared.departs]
     if departed:
-        return _diverged(findings.parameters_depart(departed, len(parameters.compared), where), gradients)
+        finding = findings.parameters_depart(departed, len(parameters.compared), where)
+        return _diverged(finding, gradients)
     return RungResult(
         Rung.BACKWARD,
         RungStatus.ALIGNED,

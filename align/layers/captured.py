@@ -7,11 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from align.core.run import ArtifactKind
-from dumps.readers.reader import no_progress
-from dumps.readers.sketches import read
 from dumps.store.run_data import RunData
-from dumps.store.tensor_records import FORMAT, SketchFile, TensorRecord
+from dumps.store.tensor_records import SketchFile, TensorRecord
 
 Address = tuple[str, int]
 """Canonical name, and optimizer step within the training step."""
@@ -42,13 +39,10 @@ class CapturedStep:
 
 
 def captured_steps(data: RunData) -> dict[int, CapturedStep]:
-    """Read and merge a run's sketches; files that cannot be read are kept in its problems."""
+    """Merge a run's sketches, rank by rank."""
     files: dict[int, list[SketchFile]] = defaultdict(list)
-    for artifact in data.run.of_kind(ArtifactKind.LAYERS):
-        if artifact.format == FORMAT:
-            with data.problems_kept(artifact):
-                file = read(artifact.path, no_progress)
-                files[file.step].append(file)
+    for file in data.sketches:
+        files[file.step].append(file)
     return {step: merged(files[step]) for step in sorted(files)}
 
 

@@ -28,7 +28,7 @@ from dumps.store.tensor_records import CLOSING, Phase, TensorRecord
 SIGNATURE = ("training/rollout_probs_diff*", "rollout_corr/*")
 _REDUCED = Threshold(
     UNIT_ROUNDOFF["bfloat16"],
-    "unit roundoff of bfloat16: an all-reduce in bfloat16 rounds the output of a row-parallel layer",
+    "unit roundoff of bfloat16, in which a row-parallel layer may be all-reduced",
 )
 
 

@@ -112,7 +112,7 @@ def is_bias(difference: Sketch, bias: Sketch) -> bool:
     A row vector sketches to an outer product, so the difference has one singular value, and its
     right vector is the bias's own.
     """
-    left, sizes, right = np.linalg.svd(difference)
+    _left, sizes, right = np.linalg.svd(difference)
     own = np.linalg.svd(bias)[2][0]
     one_vector = sizes[0] ** 2 > _ALMOST_ALL * float((sizes**2).sum())
     return bool(one_vector and abs(float(right[0] @ own)) > _ALIGNED)

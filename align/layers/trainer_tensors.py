@@ -59,7 +59,7 @@ def same_loss_inputs(pair: TrainerPair | None) -> bool | None:
 
 def _close(one: Array, other: Array) -> bool:
     own, its = one.astype(np.float64), other.astype(np.float64)
-    return bool(np.linalg.norm(own - its) <= _SAME * max(np.linalg.norm(own), 1e-12))
+    return float(np.linalg.norm(own - its)) <= _SAME * float(np.linalg.norm(own))
 
 
 def _inputs(run: RunData, step: int) -> TrainerInputs | None:

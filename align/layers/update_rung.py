@@ -14,7 +14,7 @@ from align.layers.captured import Address, CapturedStep, captured_steps
 from align.layers.floor import ACCUMULATED, CONFIDENCE
 from align.layers.forward_rung import forward_walk
 from align.layers.measure import difference
-from align.layers.pattern import explained_by
+from align.layers.pattern import explained_by, is_scaled
 from align.layers.start import first_pair
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase, TensorRecord
@@ -23,6 +23,7 @@ _QUOTED = 5
 _ACTS = Mechanism(Rung.OPTIMIZER, Strength.SEMANTIC)
 _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
 _ROUNDED = Threshold(0.999, "a float32 number is one of bfloat16 by chance once in 65,536")
+_ONE_FACTOR = Threshold(0.01, "error of a factor regressed on sketches of 256 numbers")
 _NOT_ROUNDED = Threshold(0.5, _ROUNDED.source)
 
 
@@ -41,12 +42,28 @@ def compare(reference: RunData, candidate: RunData) -> RungResult | None:
         return _result(findings, 0, 0.0) if findings else None
     worst = max(difference(*both).relative for both in updates.values())
     floor = update_floor(gradients.parameters.worst)
-    if worst > floor.value:
-        findings += [
+    factor = moment_factor(pair.reference, pair.candidate)
+    if factor is not None:
+        findings.append(_clipping_finding(factor, pair.reference, pair.candidate))
+    elif worst > floor.value:
+        findings.append(
             decay_finding(updates, pair.reference, pair.candidate)
             or _update_finding(updates, floor, pair.reference, pair.candidate)
-        ]
+        )
     return _result(findings, len(updates), worst)
+
+
+def moment_factor(reference: CapturedStep, candidate: CapturedStep) -> float | None:
+    """Return the one factor between Adam's first moments after the first update; None without."""
+    own, other = (_first(step, Phase.FIRST_MOMENT) for step in (reference, candidate))
+    found = [difference(own[name], other[name]) for name in own if name in other]
+    found = [each for each in found if not math.isnan(each.gain)]
+    if not found or not all(is_scaled(each) for each in found):
+        return None
+    gains = sorted(each.gain for each in found)
+    middle = gains[len(gains) // 2]
+    is_one = gains[-1] - gains[0] < _ONE_FACTOR.value * abs(middle)
+    return middle if is_one and abs(middle - 1) > _ONE_FACTOR.value else None
 
 
 def update_floor(gradient_error: float) -> Threshold:
@@ -61,16 +78,16 @@ def update_floor(gradient_error: float) -> Threshold:
     )
 
 
+def _first(step: CapturedStep, phase: str) -> dict[str, TensorRecord]:
+    return {name: record for (name, update), record in step.of(phase).items() if update == 0}
+
+
 def _first_updates(
     reference: CapturedStep, candidate: CapturedStep
 ) -> dict[str, tuple[TensorRecord, TensorRecord]]:
-    own, other = reference.of(Phase.UPDATE), candidate.of(Phase.UPDATE)
-    common = [address for address in own if address in other and address[1] == 0]
-    return {
-        address[0]: (own[address], other[address])
-        for address in common
-        if own[address].digest == other[address].digest
-    }
+    own, other = (_first(step, Phase.UPDATE) for step in (reference, candidate))
+    common = [name for name in own if name in other]
+    return {n: (own[n], other[n]) for n in common if own[n].digest == other[n].digest}
 
 
 def decay_finding(
@@ -98,8 +115,8 @@ def decay_finding(
         rung=Rung.OPTIMIZER,
         severity=Severity.ERROR,
         title=Text(
-            f"{len(names)}{kind.en} parameters decay less in the {lacking.value}, first {names[0]}: "
-            f"their updates differ by {abs(factor):.3g} times the parameter",
+            f"{len(names)}{kind.en} parameters decay less in the {lacking.value}, first "
+            f"{names[0]}: their updates differ by {abs(factor):.3g} times the parameter",
             f"{len(names)} 个{kind.zh}参数在{_ZH[lacking]}侧的权重衰减更小，最先是 {names[0]}："
             f"更新之差等于参数的 {abs(factor):.3g} 倍",
         ),
@@ -120,6 +137,33 @@ def decay_finding(
             "Give both optimizers the same parameter groups: exempt norms and biases on both sides "
             "or on neither.",
             "让两侧优化器使用相同的参数分组：norm 与 bias 要么都做权重衰减，要么都不做。",
+        ),
+        mechanism=_ACTS,
+    )
+
+
+def _clipping_finding(factor: float, reference: CapturedStep, candidate: CapturedStep) -> Finding:
+    return Finding(
+        id="optimizer.clipping",
+        rung=Rung.OPTIMIZER,
+        severity=Severity.ERROR,
+        title=Text(
+            f"gradients agree before clipping, and what reaches the optimizer is {factor:.4g} "
+            "times the reference's",
+            f"裁剪之前梯度一致，而进入优化器的梯度是参考的 {factor:.4g} 倍",
+        ),
+        reference=1.0,
+        candidate=factor,
+        evidence=_places(reference, candidate),
+        why=Text(
+            "Adam's first moments after one update are the clipped gradients, and all of them have "
+            "this factor: the two sides clip to another norm, or one does not clip.",
+            "一次更新之后 Adam 的一阶动量正比于裁剪后的梯度，它们都带有这个系数："
+            "两侧裁剪的范数不同，或有一侧没有裁剪。",
+        ),
+        fix=Text(
+            "Compare clip_grad, and the gradient norm each side clips by.",
+            "请对照 clip_grad，以及两侧裁剪所用的梯度范数。",
         ),
         mechanism=_ACTS,
     )
@@ -190,7 +234,10 @@ def rounded_share(records: Mapping[Address, TensorRecord]) -> float | None:
 
 
 def _rounded_finding(
-    moment: str, side: Side, shares: Sequence[float | None], steps: tuple[CapturedStep, CapturedStep]
+    moment: str,
+    side: Side,
+    shares: Sequence[float | None],
+    steps: tuple[CapturedStep, CapturedStep],
 ) -> Finding:
     return Finding(
         id="optimizer.state_dtype",

@@ -67,6 +67,7 @@ def walk(
     floor_of: FloorOf,
     *,
     before: float = 0.0,
+    is_chain: bool = True,
 ) -> Walk:
     """Compare the addresses that both runs have.
 
@@ -74,6 +75,7 @@ def walk(
 
     Args:
         before: largest error of what the first address is computed from.
+        is_chain: each address is computed from those before it; else all from the same.
     """
     compared, reference_only, other_tokens = [], [], []
     for address, own in sorted(reference.items(), key=lambda item: item[1].order):
@@ -87,7 +89,7 @@ def walk(
             limit = floor if floor.value >= inherited else Threshold(inherited, _INHERITED)
             found = difference(own, other)
             compared.append(Compared(own, other, found, limit, before))
-            before = max(before, found.relative)
+            before = max(before, found.relative) if is_chain else before
     candidate_only = [record for address, record in candidate.items() if address not in reference]
     return Walk(compared, reference_only, candidate_only, other_tokens)
 

@@ -1,12 +1,10 @@
-"""Weight sync rung: does the rollout engine hold the weights the trainer has, in each run by itself?"""
+"""Weight sync rung: does each run's rollout engine hold the weights its own trainer has?"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import replace
 from functools import reduce
 
 from align.core.finding import Severity, Side
@@ -17,6 +15,7 @@ from align.layers.captured import Address, CapturedStep, added, captured_steps
 from align.layers.floor import CONFIDENCE, SKETCH, UNIT_ROUNDOFF
 from align.layers.measure import difference
 from align.layers.pattern import same_values
+from align.layers.weight_sync_findings import Broken, Sync, finding
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase, TensorRecord
 
@@ -26,38 +25,8 @@ Weights = Mapping[Address, TensorRecord]
 _FUSED = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 
 
-class Sync(Enum):
-    """What the engine holds instead of the trainer's weights."""
-
-    NOT_SYNCED = "not_synced"
-    STALE = "stale"
-    PERMUTED = "permuted"
-    OTHER = "differs"
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """The first step at which the engine's weights are not the trainer's.
-
-    Args:
-        names: of the differing parameters.
-        error: largest relative error.
-        of_step: step whose trainer weights the engine holds; None where it is none recorded.
-    """
-
-    kind: Sync
-    step: int
-    source: str
-    names: tuple[str, ...]
-    error: float
-    num_compared: int
-    of_step: int | None = None
-
-
 def compare(reference: RunData, candidate: RunData) -> RungResult:
     """Compare each engine's weights with its own trainer's."""
-    from align.layers.weight_sync_findings import finding
-
     steps = {
         Side.REFERENCE: captured_steps(reference),
         Side.CANDIDATE: captured_steps(candidate),
@@ -92,29 +61,13 @@ def check(steps: Mapping[int, CapturedStep]) -> Broken | None:
     found = [each for step in recorded if (each := _differing(recorded, step)) is not None]
     if not found:
         return None
-    lags = Counter(_lag(each, list(recorded)) for each in found if each.of_step is not None)
-    first = next((each for each in found if each.of_step is not None), found[0])
-    if not lags:
-        return first
-    fixed = min(recorded)
-    at_start = all(each.of_step in (None, fixed) for each in found)
-    late = [each for each in found if each.of_step is not None and each.step > fixed + 1]
-    kind = Sync.NOT_SYNCED if late and at_start else Sync.STALE
-    shown = late[0] if late else first
-    return Broken(
-        kind,
-        shown.step,
-        shown.source,
-        shown.names,
-        shown.error,
-        shown.num_compared,
-        shown.of_step,
-    )
-
-
-def _lag(broken: Broken, steps: Sequence[int]) -> int:
-    assert broken.of_step is not None
-    return broken.step - broken.of_step
+    held = [each for each in found if each.of_step is not None]
+    if not held:
+        return found[0]
+    start = min(recorded)
+    late = next((each for each in held if each.step > start + 1), None)
+    never = late is not None and all(each.of_step == start for each in held)
+    return replace(late or held[0], kind=Sync.NOT_SYNCED if never else Sync.STALE)
 
 
 def _recorded(steps: Mapping[int, CapturedStep]) -> dict[int, CapturedStep]:

@@ -1,1 +1,1 @@
-"""Does a run compute what its configuration declares? Recomputed in float64 from what it recorded."""
+"""Recompute a recorded step in float64: does the run compute what its configuration declares?"""

@@ -22,7 +22,7 @@ SAME_NORM = Threshold(
     0.02, source="four times the largest step-1 deviation (0.5 %) of the zoo's clean pairs"
 )
 SAME_LOG_PROBS = Threshold(
-    0.01, source="verl's own limit of a mean difference that rounding explains, in nats"
+    0.01, source="vendors' decision tree: log-probabilities that differ by more are no rounding"
 )
 _LARGEST_FACTOR = 1024
 _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
@@ -155,7 +155,7 @@ def _norm_finding(side: Side, factor: Factor) -> Finding:
 
 def _scale_finding(reference: Update, factor: Factor) -> Finding:
     update, times = factor.update, factor.times
-    num_micro_batches = len(update.micro_batches.unique())
+    num_micro_batches = len(set(update.micro_batches.tolist()))
     k = round(max(times, 1 / times))
     hint, hint_zh = "", ""
     if k == num_micro_batches:
@@ -219,7 +219,8 @@ def _aligned(ours: Update, theirs: Update) -> Text:
         return Text(
             "Both runs report the norms of their own gradients, and from equal inputs at step "
             f"{ours.step} these have no factor.",
-            f"两次运行报告的范数都与各自的梯度一致；第 {ours.step} 步输入相同，梯度之间没有倍数关系。",
+            f"两次运行报告的范数都与各自的梯度一致；第 {ours.step} 步输入相同，"
+            "梯度之间没有倍数关系。",
         )
     return Text(
         "Both runs report the norms of their own gradients; no update has equal inputs.",

@@ -50,7 +50,8 @@ def _of_kl(declared: Objective) -> Iterator[Hypothesis]:
         Text(
             f"Look at the line that adds {coefficient:g} · KL to the policy loss: its sign is "
             "wrong, so distance from the reference model is rewarded.",
-            f"检查把 {coefficient:g} · KL 加到策略损失的那一行：符号错误，远离参考模型反而得到奖励。",
+            f"检查把 {coefficient:g} · KL 加到策略损失的那一行：符号错误，"
+            "远离参考模型反而得到奖励。",
         ),
     )
     yield Hypothesis(

@@ -78,9 +78,7 @@ def _evidence(side: Side, misfit: Misfit, cause: Hypothesis | None) -> list[Evid
     if cause is not None:
         amount = recompute(update, cause.objective).get(metric)
         if amount is not None:
-            found.append(
-                Evidence(f"if it {cause.what.en}", side, key=key, values=(amount.value,))
-            )
+            found.append(Evidence(f"if it {cause.what.en}", side, key=key, values=(amount.value,)))
     return found
 
 

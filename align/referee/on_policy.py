@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 
 from align.core.config_value import EffectiveConfig
 from align.core.errors import AlignError
 from align.core.run import ArtifactKind
 from align.referee.recompute import KL, POLICY, TOTAL
-from align.referee.update import NEEDED, OPTIONAL, Update, matrix, tensors_by_step
+from align.referee.update import NEEDED, OPTIONAL, Update, matrix, roundoff_of, tensors_by_step
 from dumps.readers.trainer_inputs import TrainerInputs
 from dumps.store.run_data import RunData
 
@@ -60,7 +59,7 @@ def _update(step: int, batch: TrainerInputs, run: RunData) -> Update | None:
         rollout_log_probs=columns["rollout_log_probs"],
         reported=reported,
         norm_of_gradients=None,
-        roundoff=float(np.finfo(recorded.dtype).eps) / 2,
+        roundoff=roundoff_of(recorded),
         resolution=resolution,
     )
 
@@ -70,8 +69,8 @@ def _logged(run: RunData, step: int) -> tuple[dict[str, float], dict[str, float]
     reported, resolution = {}, {}
     for name in (POLICY, KL, TOTAL):
         series = run.metrics.get(name)
-        at = [] if series is None else np.flatnonzero(series.steps == step)
-        if series is not None and len(at):
-            reported[name] = float(series.values[at[0]])
-            resolution[name] = float(series.resolution[at[0]])
+        if series is not None and step in series.steps.tolist():
+            at = series.steps.tolist().index(step)
+            reported[name] = float(series.values[at])
+            resolution[name] = float(series.resolution[at])
     return reported, resolution

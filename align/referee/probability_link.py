@@ -29,7 +29,9 @@ def probability_link(batch: StepBatch, config: EffectiveConfig) -> Link:
     """Compare both log_probs of every response token: mean absolute difference against 0."""
     values = {name: value.value for name, value in config.values.items()}
     temperature, top_p = values.get("rollout.temperature"), values.get("rollout.top_p")
-    declared = Text(f"temperature {temperature}, top_p {top_p}", f"温度 {temperature}，top_p {top_p}")
+    declared = Text(
+        f"temperature {temperature}, top_p {top_p}", f"温度 {temperature}，top_p {top_p}"
+    )
     found = batch.get("old_log_probs", "rollout_log_probs", "response_mask")
     if found is None:
         return not_recorded(NAME, declared, _NEEDS)
@@ -74,13 +76,12 @@ def shape_of(trainer: FloatArray, rollout: FloatArray, own: npt.NDArray[np.bool_
     slope, error = regression(rollout[own], trainer[own])
     if abs(slope - 1) > _SIGMAS * error:
         return Text(
-            f"slope {slope:.3f} ± {error:.2g} of the trainer on the rollout: another temperature "
-            f"by about that factor",
-            f"训练侧对 rollout 侧的斜率为 {slope:.3f} ± {error:.2g}：温度约相差这一倍数",
+            f"slope {slope:.3f} ± {error:.2g} of the trainer on the rollout: temperatures differ",
+            f"训练侧对 rollout 侧的斜率为 {slope:.3f} ± {error:.2g}：温度不同",
         )
     return Text(
-        "on both sides, slope 1: another model, precision or kernel",
-        "两个方向都有、斜率为 1：模型、精度或算子不同",
+        "on both sides, slope 1: model, precision, kernel, or a temperature too close to tell",
+        "两个方向都有、斜率为 1：模型、精度、算子不同，或温度差异太小而无法分辨",
     )
 
 

@@ -78,9 +78,7 @@ def recompute(update: Update, objective: Objective) -> Mapping[str, Amount]:
 
 
 def _token_losses(update: Update, objective: Objective, mask: Tensor) -> TokenPolicyLoss:
-    clip = Clip(
-        objective.clip_low, objective.clip_high, objective.dual, objective.log_ratio_limit
-    )
+    clip = Clip(objective.clip_low, objective.clip_high, objective.dual, objective.log_ratio_limit)
     given = update.log_probs, update.old_log_probs, update.advantages
     return gspo(*given, mask, clip) if objective.gspo else clipped_surrogate(*given, clip)
 
@@ -108,7 +106,7 @@ def _kl(
 
 def _fractions(
     update: Update, objective: Objective, tokens: TokenPolicyLoss, mask: Tensor, bound: float
-) -> Mapping[str, Amount]:
+) -> dict[str, Amount]:
     """Count clipped tokens; one whose ratio lies on a bound to rounding may count or not."""
     ratio = (-tokens.negative_log_ratio).exp()
     edges = [1 - objective.clip_low, 1 + objective.clip_high]
@@ -131,7 +129,7 @@ def _reduction(update: Update, objective: Objective, mask: Tensor) -> _Reduce:
     if objective.normalisation is Normalisation.MINI_BATCH:
         sizes = [len(mask)]
         return lambda values: float(normalised_globally(values, mask, mode, sizes, factor))
-    micros = [update.micro_batches == each for each in update.micro_batches.unique()]
+    micros = [update.micro_batches == each for each in set(update.micro_batches.tolist())]
 
     def of_micro_batches(values: Tensor) -> float:
         whole = 0.0
@@ -144,9 +142,7 @@ def _reduction(update: Update, objective: Objective, mask: Tensor) -> _Reduce:
     return of_micro_batches
 
 
-def _part(
-    values: Tensor, mask: Tensor, mode: LossAggregation, factor: float | None
-) -> float:
+def _part(values: Tensor, mask: Tensor, mode: LossAggregation, factor: float | None) -> float:
     return float(aggregate(values, mask, mode, GlobalBatch(loss_scale_factor=factor)))
 
 

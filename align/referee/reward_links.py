@@ -55,6 +55,8 @@ def advantage_link(batch: StepBatch, config: EffectiveConfig) -> Link:
     """Hold the advantages against those of the trainer's own rewards."""
     values = {name: value.value for name, value in config.values.items()}
     estimator = values.get("advantage.estimator")
+    if values.get("loss.options.algorithm") == "dpo":
+        return Link("advantages", Text("dpo", "dpo"), LinkVerdict.UNKNOWN, note=_NO_ESTIMATOR)
     by_std = values.get("advantage.normalize_by_std") is not False
     detail = "" if estimator != "grpo" else (" / std" if by_std else " without std")
     declared = Text(f"{estimator}{detail}", f"{estimator}{detail}")
@@ -113,17 +115,13 @@ def _gae(
     return whiten(raw, mask)
 
 
-def _what_instead(
-    batch: StepBatch, recorded: Tensor, mask: Tensor, *, by_std: bool
-) -> Text | None:
+def _what_instead(batch: StepBatch, recorded: Tensor, mask: Tensor, *, by_std: bool) -> Text | None:
     """Name the one other formula that gives the recorded advantages; None unless one does."""
     fits = list(_formulas(batch, recorded, mask, by_std=by_std))
     return fits[0] if len(fits) == 1 else None
 
 
-def _formulas(
-    batch: StepBatch, recorded: Tensor, mask: Tensor, *, by_std: bool
-) -> Iterator[Text]:
+def _formulas(batch: StepBatch, recorded: Tensor, mask: Tensor, *, by_std: bool) -> Iterator[Text]:
     assert batch.trained is not None
     scores, groups = batch.trained.trained, prompt_groups(batch.trained)
     size = np.bincount(groups)[groups]
@@ -170,13 +168,12 @@ def _kl_penalty(values: dict[str, ConfigLeaf], batch: StepBatch, mask: Tensor) -
     fixed = values.get("reward.kl_control") == "fixed" and isinstance(coefficient, int | float)
     if found is None or not fixed:
         return None
-    kl = kl_estimate(*found, str(values.get("reward.kl_penalty") or "kl"))
+    policy, reference = found
+    kl = kl_estimate(policy, reference, str(values.get("reward.kl_penalty") or "kl"))
     return -float(coefficient) * (kl * mask).sum(-1)  # type: ignore[arg-type]
 
 
-def _worst(
-    name: str, declared: Text, recorded: Tensor, expected: Tensor, tolerance: float
-) -> Link:
+def _worst(name: str, declared: Text, recorded: Tensor, expected: Tensor, tolerance: float) -> Link:
     """Judge all values, and show the one that departs most; NaN expectations are not judged."""
     judged = torch.isfinite(expected)
     if not judged.any():
@@ -211,15 +208,11 @@ _NO_ESTIMATOR = Text(
     "不重算这种估计方法，或未记录其分组或 values",
 )
 _MOVING_KL = Text("the KL coefficient moves from step to step", "KL 系数逐步变化")
-_NO_FORMULA = Text(
-    "no other formula tried gives all of them", "所尝试的其他公式都不能给出全部数值"
-)
+_NO_FORMULA = Text("no other formula tried gives all of them", "所尝试的其他公式都不能给出全部数值")
 _NO_SPREAD = Text("the scores of every group are equal", "每个组内的得分都相同")
 _OTHER_STD = {
     True: Text("does not divide by the group's std", "没有除以组内标准差"),
     False: Text("divides by the group's std", "除以了组内标准差"),
 }
-_POPULATION = Text(
-    "takes the std without Bessel's correction", "使用了未做贝塞尔校正的标准差"
-)
+_POPULATION = Text("takes the std without Bessel's correction", "使用了未做贝塞尔校正的标准差")
 _ONE_STD = Text("divides by the std of the whole batch", "除以了整个 batch 的标准差")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -122,7 +123,7 @@ def _of_step(step: int, batch: TrainerInputs, file: TrainerInputs) -> Iterator[U
             rollout_log_probs=picked["rollout_log_probs"],
             norm_of_gradients=metrics.pop(_NORM_OF_GRADIENTS, None),
             reported=metrics,
-            roundoff=float(np.finfo(dtype.dtype).eps) / 2,
+            roundoff=roundoff_of(dtype),
         )
 
 
@@ -142,6 +143,11 @@ def matrix(file: TrainerInputs, name: str) -> Tensor | None:
     if tensor is None or tensor.dtype.kind not in "biuf":
         return None
     return torch.from_numpy(tensor.astype(np.float64))
+
+
+def roundoff_of(tensor: npt.NDArray[np.generic]) -> float:
+    """Return the unit roundoff of the dtype a tensor of floats was saved in."""
+    return float(np.finfo(tensor.dtype.name).eps) / 2
 
 
 def _given(tensor: Tensor | None) -> Tensor:

@@ -36,9 +36,7 @@ def _loss_link(name: str, found: Examined, updates: Sequence[Update]) -> Link | 
     if not amounts:
         return None
     wrong = [
-        (u, a)
-        for u, a in amounts
-        if not a.is_met_by(u.reported[name], u.resolution.get(name, 0.0))
+        (u, a) for u, a in amounts if not a.is_met_by(u.reported[name], u.resolution.get(name, 0.0))
     ]
     update, amount = (wrong or amounts)[0]
     note = Text(f"update {update.number}", f"第 {update.number} 次更新")

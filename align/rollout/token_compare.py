@@ -75,8 +75,8 @@ def compare_tokens(
     if not all(by_step):
         return _nothing(alone, tokens)
     steps = _compared(by_step, chosen, tokenizers)
-    if not steps:
-        return replace(alone, status=_status(alone.findings, comparable=bool(alone.findings)))
+    if not any(step.paired.pairs for step in steps):
+        return _unpaired(alone, steps, by_step)
     own = frozenset(
         defect for defect in Defect if any(f.id == f"tokens.{defect.value}" for f in alone.findings)
     )
@@ -89,7 +89,7 @@ def compare_tokens(
     found = tuple(sorted(found, key=lambda finding: finding.severity.rank))
     return RungResult(
         name=Rung.TOKENS,
-        status=_status(found, comparable=True),
+        status=_status(found, comparable=True, whole=_is_whole(steps)),
         summary=_summary(steps, alone),
         findings=found,
         tables=_tables(steps, chosen, tokenizers),
@@ -270,13 +270,40 @@ def _chosen_pair(steps: Sequence[_Step], chosen: Chosen) -> RowPair | None:
     return pair
 
 
-def _status(findings: Sequence[Finding], *, comparable: bool) -> RungStatus:
+def _status(findings: Sequence[Finding], *, comparable: bool, whole: bool = False) -> RungStatus:
     severities = {finding.severity for finding in findings}
     if Severity.ERROR in severities:
         return RungStatus.DIVERGED
     if not comparable:
         return RungStatus.MISSING
-    return RungStatus.UNDECIDED if Severity.WARNING in severities else RungStatus.ALIGNED
+    aligned = whole and Severity.WARNING not in severities
+    return RungStatus.ALIGNED if aligned else RungStatus.UNDECIDED
+
+
+def _is_whole(steps: Sequence[_Step]) -> bool:
+    """Tell whether every row has its counterpart."""
+    return not any(step.paired.only_reference or step.paired.only_candidate for step in steps)
+
+
+def _unpaired(
+    alone: RungResult,
+    steps: Sequence[_Step],
+    by_step: Sequence[Mapping[int | None, Sequence[TokenRow]]],
+) -> RungResult:
+    """Say that no row has a counterpart; what each side has wrong by itself still counts."""
+    why = Text(
+        f"No step is on both sides: the reference has {_listed(by_step[0])}, the candidate "
+        f"{_listed(by_step[1])}.",
+        f"两侧没有相同的 step：参考有 {_listed(by_step[0])}，被测有 {_listed(by_step[1])}。",
+    )
+    if steps:
+        why = Text(
+            "No row of one side has its prompt on the other: `align data diff` compares the order.",
+            "没有一行的 prompt 同时出现在两侧：请用 `align data diff` 比较数据顺序。",
+        )
+    summary = Text(f"{why.en} {alone.summary.en}", f"{why.zh}{alone.summary.zh}")
+    status = _status(alone.findings, comparable=False)
+    return replace(alone, status=status, summary=summary)
 
 
 def _summary(steps: Sequence[_Step], alone: RungResult) -> Text:

@@ -11,7 +11,7 @@ import numpy as np
 
 from align.rollout.token_labels import Shift, label_shift
 from align.rollout.token_pairs import How, RowPair, is_near
-from align.rollout.token_row import IGNORED, Ids, Int64, TokenRow
+from align.rollout.token_row import IGNORED, Int64, TokenRow
 from align.rollout.token_spans import Decode, Span, spans
 
 

@@ -29,6 +29,7 @@ NEAR = Threshold(
 )
 """Share of tokens two responses have in common, in order, for one to be the other, changed."""
 
+_OF_ALL = 0.9  # of the prompts have a template's edit; its tokens can merge with a question's
 _PROMPT_NEAR = 0.5  # a template can double a short question; the nearest prompt is taken
 
 
@@ -64,14 +65,11 @@ class _Group:
 
     prompt: Ids
     rows: tuple[TokenRow, ...]
+    text: str | None  # without special tokens
 
     @cached_property
     def sketch(self) -> frozenset[int]:
         return _sketch(self.prompt)
-
-    @cached_property
-    def text(self) -> str | None:
-        return next((row.prompt_text for row in self.rows if row.prompt_text), None)
 
 
 def pair_rows(
@@ -84,8 +82,11 @@ def pair_rows(
     Args:
         decode: ids to text, to see that responses of other ids have one text.
     """
-    pairs: list[RowPair] = []
-    for ours, theirs in _matched(_groups(reference), _groups(candidate)):
+    pairs = _equal(reference, candidate)
+    used = {id(row) for pair in pairs for row in (pair.reference, pair.candidate)}
+    left = [[row for row in side if id(row) not in used] for side in (reference, candidate)]
+    groups = (_groups(of_side, decode) for of_side in left)
+    for ours, theirs in _matched(*groups, some_equal=bool(pairs)):
         pairs += _within(ours.rows, theirs.rows, decode)
     places = {id(row): place for place, row in enumerate(reference)}
     pairs.sort(key=lambda pair: places[id(pair.reference)])
@@ -94,42 +95,66 @@ def pair_rows(
     return Paired(tuple(pairs), alone[0], alone[1])
 
 
-def _groups(rows: Sequence[TokenRow]) -> list[_Group]:
+def _equal(reference: Sequence[TokenRow], candidate: Sequence[TokenRow]) -> list[RowPair]:
+    waiting: dict[Ids, list[TokenRow]] = defaultdict(list)
+    for row in reversed(candidate):
+        waiting[row.tokens].append(row)
+    return [
+        RowPair(row, waiting[row.tokens].pop(), How.TOKENS)
+        for row in reference
+        if waiting[row.tokens]
+    ]
+
+
+def _groups(
+    rows: Sequence[TokenRow], decode: Callable[[Sequence[int]], str] | None
+) -> list[_Group]:
     by_prompt: dict[Ids, list[TokenRow]] = defaultdict(list)
     for row in rows:
         by_prompt[row.prompt].append(row)
-    return [_Group(prompt, tuple(several)) for prompt, several in by_prompt.items()]
+    made = []
+    for prompt, several in by_prompt.items():
+        text = next((row.prompt_text for row in several if row.prompt_text), None)
+        if text is None and decode is not None:
+            text = decode(prompt)
+        made.append(_Group(prompt, tuple(several), text or None))
+    return made
 
 
-def _matched(ours: list[_Group], theirs: list[_Group]) -> Iterator[tuple[_Group, _Group]]:
-    known = 0
+def _matched(
+    ours: list[_Group], theirs: list[_Group], *, some_equal: bool
+) -> Iterator[tuple[_Group, _Group]]:
     for key in (lambda group: group.prompt, lambda group: group.text):
         found = _by_key(ours, theirs, key)
         yield from found
-        known += len(found)
+        some_equal = some_equal or bool(found)
         gone = {id(group) for pair in found for group in pair}
         ours, theirs = ([g for g in side if id(g) not in gone] for side in (ours, theirs))
-    yield from _of_one_question(list(_nearest(ours, theirs)), some_equal=known > 0)
+    nearest = list(_nearest(ours, theirs))
+    most = 2 * len(nearest) >= max(len(ours), len(theirs))
+    edit = None if some_equal or not most else _template(nearest, ours, theirs)
+    for pair in nearest:
+        of_template = edit is not None and edit in _edits(*pair)
+        if of_template or (not some_equal and _share_a_response(*pair)):
+            yield pair
 
 
-def _of_one_question(
-    nearest: list[tuple[_Group, _Group]], *, some_equal: bool
-) -> Iterator[tuple[_Group, _Group]]:
-    """Keep the pairs of near prompts that are one question in two templates.
+def _template(
+    nearest: Sequence[tuple[_Group, _Group]], ours: Sequence[_Group], theirs: Sequence[_Group]
+) -> tuple[Ids, Ids] | None:
+    """Return the edit that makes one template of the other; None where there is none.
 
-    A template changes every prompt, and most of them alike; another question changes its own
-    words. So where some prompts are equal, or no edit is common to half of the pairs, they are
-    other questions, unless a long response to both is the same.
+    A template changes every prompt, and all of them alike; another question changes its own words.
     """
-    edits = [{span.edit for span in spans(a.prompt, b.prompt)} for a, b in nearest]
-    counts = Counter(edit for of_pair in edits for edit in of_pair)
-    common = {edit for edit, count in counts.items() if count > 1 and 2 * count >= len(nearest)}
-    for (ours, theirs), of_pair in zip(nearest, edits, strict=True):
-        alike = bool(of_pair & common)
-        if len(nearest) == 1:
-            alike = len(ours.prompt) != len(theirs.prompt)
-        if (alike and not some_equal) or _share_a_response(ours, theirs):
-            yield ours, theirs
+    if not nearest or (len(nearest) == 1 and len(ours) * len(theirs) > 1):
+        return None
+    counts = Counter(edit for pair in nearest for edit in _edits(*pair))
+    edit, count = counts.most_common(1)[0]
+    return edit if count >= _OF_ALL * len(nearest) else None
+
+
+def _edits(ours: _Group, theirs: _Group) -> set[tuple[Ids, Ids]]:
+    return {span.edit for span in spans(ours.prompt, theirs.prompt)}
 
 
 def _share_a_response(ours: _Group, theirs: _Group) -> bool:

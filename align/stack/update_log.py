@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -72,4 +73,4 @@ def norm_of_gradients(model: nn.Module) -> float:
     All ranks must call it.
     """
     whole = (sharding.whole(p.grad) for p in model.parameters() if p.grad is not None)
-    return sum(float(gradient.double().square().sum()) for gradient in whole) ** 0.5
+    return math.sqrt(sum(float(gradient.double().square().sum()) for gradient in whole))

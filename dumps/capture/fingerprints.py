@@ -78,7 +78,7 @@ def _indices(
 def _start(parameter: Any) -> tuple[int, ...]:
     """Return where this rank's block of a parameter starts."""
     if not hasattr(parameter, "to_local"):
-        return (0,) * parameter.ndim
+        return (0,) * int(parameter.ndim)
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     _, offset = compute_local_shape_and_global_offset(

@@ -22,7 +22,7 @@ QUEUED_STEPS = 4
 PUT_TIMEOUT_S = 10.0
 DRAIN_TIMEOUT_S = 60.0
 
-WriteFile = Callable[[Path], None]
+WriteFile = Callable[[Path], object]
 """Writes the content to the path it is given."""
 
 

@@ -36,7 +36,8 @@ class CapturedStep:
         parameters: names of the rows of ``weights`` and of each ``gradient_squares``.
         modules: what each row of ``modules`` is: module, phase, shape, dtype.
         rng: hashes of the generators' states before the first update.
-        losses_add_up: whether the micro-batches' losses, averaged over ranks, add up to the update's.
+        losses_add_up: whether the losses of an update's micro-batches sum to its own, averaged
+            over ranks.
     """
 
     path: Path

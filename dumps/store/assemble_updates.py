@@ -154,4 +154,4 @@ def _loss(part: CapturedStep, update: int) -> float:
 
 
 def _scalar(part: CapturedStep, name: str) -> float:
-    return float(part.tensors[name]) if name in part.tensors else math.nan  # type: ignore[arg-type]
+    return float(part.tensors[name]) if name in part.tensors else math.nan

@@ -11,12 +11,14 @@ from align.core.config_value import RawConfig
 from align.core.data_set import DataSet
 from align.core.environment import EnvironmentFacts
 from align.core.errors import AlignError, DumpError
+from align.core.evaluation import EvalResults
 from align.core.metric import MetricLog
 from align.core.rollout import RolloutBatch
 from align.core.run import Artifact, ArtifactKind, Run
 from dumps.readers.reader import Progress, no_progress
 from dumps.readers.registry import reader_named
 from dumps.store.merge_metrics import merge_logs
+from dumps.store.tensor_records import SketchFile
 
 if TYPE_CHECKING:
     from dumps.store.rollout_index import RolloutIndex
@@ -66,9 +68,19 @@ class RunData:
         return tuple(d for d in self._each(ArtifactKind.DATA) if isinstance(d, DataSet))
 
     @cached_property
+    def evals(self) -> tuple[EvalResults, ...]:
+        """Results of benchmarks, in path order."""
+        return tuple(self._each(ArtifactKind.EVALS))
+
+    @cached_property
     def tokenizers(self) -> tuple[RawConfig, ...]:
         """What each file of a tokenizer folder states, in path order."""
         return tuple(self._each(ArtifactKind.TOKENIZER))
+
+    @cached_property
+    def sketches(self) -> tuple[SketchFile, ...]:
+        """Every file of tensor sketches, in path order; layers in other formats left out."""
+        return tuple(f for f in self._each(ArtifactKind.LAYERS) if isinstance(f, SketchFile))
 
     @cached_property
     def rollouts(self) -> RolloutIndex:
@@ -114,12 +126,12 @@ class RunData:
     def rollout_batches(self, kind: ArtifactKind = ArtifactKind.ROLLOUT) -> Iterator[RolloutBatch]:
         """Stream the rollout (or validation) dumps, file after file."""
         for artifact in self.run.of_kind(kind):
-            with self.problems_kept(artifact):
+            with self._problems_kept(artifact):
                 yield from self._read(artifact)
 
     def _each(self, kind: ArtifactKind) -> Iterator[Any]:
         for artifact in self.run.of_kind(kind):
-            with self.problems_kept(artifact):
+            with self._problems_kept(artifact):
                 yield self._read(artifact)
 
     def _read(self, artifact: Artifact) -> Any:
@@ -127,8 +139,7 @@ class RunData:
         return reader.read(artifact.path, self._progress)
 
     @contextmanager
-    def problems_kept(self, artifact: Artifact) -> Iterator[None]:
-        """Keep the error of a file that cannot be read, and go on."""
+    def _problems_kept(self, artifact: Artifact) -> Iterator[None]:
         try:
             yield
         except AlignError as error:

@@ -18,13 +18,14 @@ import pytest
 from click.testing import CliRunner
 
 from align.cli.capture import command
+from align.cli.capture_view import as_text
 from align.core.errors import RunError
 from align.frameworks.hook_point import HookPoint
 from dumps.capture import ray_workers
 from dumps.capture.environment import STARTUP, child_environment, without_ours
 from dumps.capture.failures import FailureLog, RunStopped
 from dumps.capture.install import TABLES, hook_points, put_in
-from dumps.capture.launch import run_captured
+from dumps.capture.launch import outcome, run_captured
 from dumps.capture.plan import BY_DEFAULT, CapturePlan, What, read_plan, write_plan
 from dumps.capture.session import Session
 from dumps.capture.wrap import wrap
@@ -321,3 +322,14 @@ def test_plan_only_writes_the_plan_and_runs_nothing(tmp_path: Path) -> None:
     assert CliRunner().invoke(command, ["-o", str(run), "--plan-only"]).exit_code == 0
     assert read_plan(run / "capture.json").run == run
     assert [path.name for path in run.iterdir()] == ["capture.json"]
+
+
+def test_the_summary_tells_why_a_run_was_stopped_apart_from_failures(tmp_path: Path) -> None:
+    log = FailureLog(tmp_path, "driver-0")
+    with pytest.raises(RunStopped), log.kept("m:double"):
+        raise RunStopped("step 2: NaN")
+    log.write("dropped: step 3: the disk is too slow")
+    ended = outcome(tmp_path, 1)
+    assert ended.stopped == "step 2: NaN"
+    assert ended.failures == ("dropped: step 3: the disk is too slow",)
+    assert "stopped: step 2: NaN" in as_text(tmp_path, ended)

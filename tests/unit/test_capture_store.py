@@ -23,7 +23,7 @@ from align.core.errors import RunError
 from align.core.rollout_record import RolloutRecord
 from dumps.capture.failures import FailureLog
 from dumps.capture.plan import parse_steps
-from dumps.capture.writer import Writer, write_whole
+from dumps.capture.writer import WriteFile, Writer, write_whole
 from dumps.readers.rollout_store import read_store
 from dumps.store.rollout_file import write_records
 from dumps.store.run_index import append_file, append_whole, read_index
@@ -33,10 +33,13 @@ from dumps.store.verify import prune, verify
 def written(run: Path, name: str = "actor-0", steps: tuple[int, ...] = (1, 2)) -> Path:
     writer = Writer(run, name, FailureLog(run, name))
     for step in steps:
-        text = f"{name} {step}"
-        writer.submit(step, {f"steps/{step}/{name}.txt": lambda path, t=text: path.write_text(t)})
+        writer.submit(step, {f"steps/{step}/{name}.txt": text_file(f"{name} {step}")})
     writer.drain()
     return run
+
+
+def text_file(text: str) -> WriteFile:
+    return lambda path: path.write_text(text)
 
 
 def write_many(run: Path, name: str) -> None:

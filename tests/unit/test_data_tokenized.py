@@ -218,14 +218,17 @@ def test_dumps_of_a_run_on_token_ids_tell_the_seed_that_was_used(tmp_path: Path)
     mindspeed_rl(tmp_path / "b", [*map(ids, QUESTIONS)])  # configured: seed 42
     (tmp_path / "b" / "rollout").mkdir()
     for number, rows in enumerate(mindspeed_rl_steps(N, 4, 7, 20), 1):
-        text = "".join(
-            json.dumps(
-                {"input": f"user\n{QUESTIONS[row]}\nassistant\n", "output": "x", "step": number}
-            )
-            + "\n"
+        lines = [
+            {
+                "input": f"user\n{QUESTIONS[row]}\nassistant\n",
+                "output": "x",
+                "score": 1.0,
+                "step": number,
+            }
             for row in rows
             for _ in range(2)
-        )
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
         (tmp_path / "b" / "rollout" / f"{number}.jsonl").write_text(text, "utf-8")
     runs = [RunData(discover([tmp_path / name])) for name in "ab"]
     finding = findings(*runs)["data.order.first_divergent_step"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -150,22 +151,6 @@ def test_saved_rollouts_decode_to_what_verls_reward_function_saw(
             assert len(row.log_probs or ()) == len(row.response_ids or ())
 
 
-def test_saved_rollouts_are_read_as_torch_and_verl_read_them(saved: dict[str, Path]) -> None:
-    torch = pytest.importorskip("torch", reason="saved rollouts are torch tensors")
-    verl = pytest.importorskip("verl", reason="verl is not installed")
-    theirs = torch.load(saved["tq_batch"], weights_only=False)["tensordict"]
-    for i, row in enumerate(read_saved(saved["tq_batch"]).records):
-        assert row.prompt_ids == tuple(theirs["prompts"][i].tolist())
-        assert row.response_ids == tuple(theirs["responses"][i].tolist())
-        assert row.log_probs == tuple(theirs["rollout_log_probs"][i].tolist())
-        assert row.ground_truth == theirs["reward_model"][i]["ground_truth"]
-    batch = verl.DataProto.load_from_disk(saved["gen_batch"])
-    for i, row in enumerate(read_saved(saved["gen_batch"]).records):
-        made = batch.batch["response_mask"][i].bool()
-        assert row.response_ids == tuple(batch.batch["responses"][i][made].tolist())
-        assert row.log_probs == tuple(batch.batch["rollout_log_probs"][i][made].tolist())
-
-
 def test_reading_pickles_needs_no_package_and_runs_nothing(
     saved: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -206,10 +191,8 @@ def test_any_bytes_are_read_or_named(saved: dict[str, Path], tmp_path: Path) -> 
         changed = bytearray(data)
         changed[at] = value
         path.write_bytes(changed)
-        try:
+        with contextlib.suppress(AlignError):
             read_saved(path)
-        except AlignError:
-            pass
 
     flip()
 
@@ -228,65 +211,6 @@ def test_what_is_lost_is_said(saved: dict[str, Path], tmp_path: Path) -> None:
     }
     with pytest.raises(DumpError, match="--tokenizer"):
         next(iter(RunData(discover([tmp_path]))._read(discover([tmp_path]).artifacts[0])))
-
-
-def test_text_alone_is_not_made_into_token_ids(reference_runs: Path, tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="saved rollouts are torch tensors")
-    pytest.importorskip("tensordict", reason="tq_batch.pt is a pickle of tensordict's classes")
-    with pytest.raises(DumpError, match="token ids, which 32 of 32 rows lack"):
-        convert(reference_runs / "v091_v1_fsdp2" / "rollout", tmp_path, "tq_batch")
-
-
-@pytest.mark.parametrize("to", ["tq_batch", "gen_batch"])
-def test_what_is_written_for_verl_comes_back(
-    saved: dict[str, Path], tmp_path: Path, to: str
-) -> None:
-    pytest.importorskip("torch", reason="saved rollouts are torch tensors")
-    pytest.importorskip("tensordict", reason="pickles of tensordict's classes")
-    if to == "gen_batch":
-        pytest.importorskip("verl", reason="gen_batch.dp is a pickle of verl's DataProto")
-    for source in saved.values():
-        rows = read_saved(source).records
-        (file,) = convert(source, tmp_path / source.name, to).files
-        again = read_saved(file).records
-        for row, same in zip(rows, again, strict=True):
-            assert (row.prompt_ids, row.response_ids) == (same.prompt_ids, same.response_ids)
-            assert (row.log_probs, row.score, row.step) == (same.log_probs, same.score, same.step)
-            assert row.extras.get("raw_prompt") == same.extras.get("raw_prompt")
-            if to == "tq_batch" and row.uid is not None:
-                assert (row.uid, row.sample_index, row.ground_truth) == (
-                    same.uid,
-                    same.sample_index,
-                    same.ground_truth,
-                )
-
-
-def test_verl_loads_what_is_written_for_it(saved: dict[str, Path], tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="saved rollouts are torch tensors")
-    verl = pytest.importorskip("verl", reason="verl is not installed")
-    import torch
-
-    (file,) = convert(saved["gen_batch"], tmp_path, "gen_batch").files
-    theirs = verl.DataProto.load_from_disk(saved["gen_batch"])
-    ours = verl.DataProto.load_from_disk(file)
-    assert json.loads((file.parent / "meta.json").read_text()) == {"global_steps": 1}
-    assert (tmp_path / "1" / "gen_batch.dp") == file
-    width = ours.batch["prompts"].shape[1]
-    for name in ("responses", "response_mask", "rollout_log_probs", "rm_scores"):
-        shown = theirs.batch["response_mask"].bool()[:, : ours.batch[name].shape[1]]
-        a, b = ours.batch[name], theirs.batch[name][:, : ours.batch[name].shape[1]]
-        if name == "rm_scores":
-            assert torch.equal(a.sum(1), b.sum(1))
-        else:
-            assert torch.equal(a.where(shown, 0), b.where(shown, 0))
-    cut = theirs.batch["attention_mask"][
-        :, 64 - width : 64 - width + ours.batch["input_ids"].shape[1]
-    ]
-    assert torch.equal(ours.batch["attention_mask"], cut)
-    assert torch.equal(
-        ours.batch["position_ids"],
-        theirs.batch["position_ids"][:, 64 - width : 64 - width + cut.shape[1]],
-    )
 
 
 def test_half_characters_are_kept_in_lines_and_counted_in_the_store(tmp_path: Path) -> None:

@@ -98,7 +98,9 @@ def test_other_questions_are_not_taken_for_a_template(tmp_path: Path) -> None:
     others = [[1, 60, 61, 80 + n, 62, 2, 1, 63] for n in range(4)]
     answers = [[300 + 30 * n + i for i in range(20)] + [EOS] for n in range(4)]
     rows = [(SYSTEM + q, a) for q, a in zip(others, answers, strict=True)]
-    assert ids(diff(tmp_path, batch(ROWS), batch(rows))) == []
+    document = diff(tmp_path, batch(ROWS), batch(rows))
+    assert (ids(document), document["rungs"][0]["status"]) == ([], "missing")
+    assert "align data diff" in document["rungs"][0]["summary"]
 
 
 def test_equal_prompts_show_that_near_ones_are_other_questions(tmp_path: Path) -> None:
@@ -111,6 +113,7 @@ def test_equal_prompts_show_that_near_ones_are_other_questions(tmp_path: Path) -
     document = diff(tmp_path, *dumps)
     assert ids(document) == []
     assert "1 rows paired" in document["rungs"][0]["summary"]
+    assert document["rungs"][0]["status"] == "undecided"
 
 
 def test_other_samples_of_the_same_prompts_are_no_difference(tmp_path: Path) -> None:

@@ -82,5 +82,5 @@ def _first_row(tensor: Tensor) -> int | None:
     (placement,) = placements if len(placements) == 1 else (None,)
     if placement is None or not placement.is_shard(0):
         return None
-    each = -(-tensor.shape[0] // mesh.size())
-    return min(int(tensor.shape[0]), int(mesh.get_local_rank()) * each)
+    num_rows = int(tensor.shape[0])
+    return min(num_rows, int(mesh.get_local_rank()) * -(-num_rows // int(mesh.size())))

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,17 +46,31 @@ def stand_in_for_cuda() -> None:
 stand_in_for_cuda()
 
 from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
-from megatron.core.models.gpt import GPTModel  # noqa: E402
+from megatron.core.models.gpt import GPTModel, gpt_layer_specs  # noqa: E402
 from megatron.core.models.gpt.gpt_layer_specs import (  # noqa: E402
     get_gpt_decoder_block_spec,
     get_gpt_layer_local_spec,
 )
 from megatron.core.tensor_parallel import random as megatron_random  # noqa: E402
-from megatron.core.transformer import TransformerConfig  # noqa: E402
+from megatron.core.transformer import TransformerConfig, dot_product_attention  # noqa: E402
 from megatron.core.transformer.moe import experts, grouped_gemm_util  # noqa: E402
 from megatron.core.transformer.transformer_config import MLATransformerConfig  # noqa: E402
 
 megatron_random._set_cuda_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
+megatron_random._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
+
+
+class LatentDotProductAttention(dot_product_attention.DotProductAttention):
+    """Attention whose values are narrower than its keys, which only TransformerEngine offers."""
+
+    def __init__(self, *args: Any, k_channels: int = 0, v_channels: int = 0, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if v_channels:
+            ranks = parallel_state.get_tensor_model_parallel_world_size()
+            self.hidden_size_per_partition = v_channels * self.config.num_attention_heads // ranks
+
+
+gpt_layer_specs.DotProductAttention = LatentDotProductAttention
 
 
 def grouped_product(a: Tensor, b: Tensor, batch_sizes: Tensor, trans_b: bool = False) -> Tensor:
@@ -72,19 +87,14 @@ experts.gg = _GEMM
 
 
 def start(tensor: int, pipeline: int, expert: int, chunks: int) -> None:
-    """Start the process groups: gloo, or in one process a group that sends nothing."""
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    if os.environ.get("FAKE_GROUPS"):
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-
-        dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
-    else:
-        dist.init_process_group("gloo", rank=rank, world_size=world)
+    """Make Megatron's groups of a started process group."""
+    parallel_state.destroy_model_parallel()
     parallel_state.initialize_model_parallel(
         tensor,
         pipeline,
         virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None,
         expert_model_parallel_size=expert,
+        create_gloo_process_groups=False,
     )
     megatron_random.model_parallel_cuda_manual_seed(1234)
 
@@ -110,7 +120,7 @@ def settings(hf: dict[str, Any], ranks: tuple[int, int, int, int], grouped: bool
         "virtual_pipeline_model_parallel_size": chunks if chunks > 1 else None,
         "sequence_parallel": expert > 1 and tensor > 1,
     }
-    num_experts = hf.get("num_experts") or hf.get("n_routed_experts")
+    num_experts = hf.get("num_local_experts") or hf.get("n_routed_experts")
     if num_experts:
         given |= {
             "num_moe_experts": num_experts,
@@ -240,29 +250,53 @@ def logits(model: Any, vocab: int) -> Tensor:
     return torch.cat(parts, -1)[..., :vocab]
 
 
-def main(task: str, folder: Path, out: Path, options: dict[str, Any]) -> None:
-    """Do one task of a test."""
+def do(job: dict[str, Any]) -> None:
+    """Load a checkpoint, and do with it what the job says."""
+    folder, ranks = Path(job["folder"]), tuple(job["ranks"])
     hf = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    ranks = tuple(options.get("ranks", (1, 1, 1, 1)))
     start(*ranks)
-    config = settings(hf, ranks, options.get("grouped", False))
-    models = chunk_models(hf, config, options["rows"], ranks[3])
-    for model in models:
-        model.eval()
-    if task == "load_dist":
-        wanted = models[0].sharded_state_dict()
-        state = dist_checkpointing.load(wanted, str(folder / "release"))
+    config = settings(hf, ranks, job["grouped"])
+    models = chunk_models(hf, config, job["rows"], ranks[3])
+    if job["task"] == "load_dist":
+        state = dist_checkpointing.load(
+            models[0].sharded_state_dict(),
+            str(folder / "release"),
+            strict="log_all",
+        )
         load(models, {"model": {k: v for k, v in state.items() if "_extra_state" not in k}})
     else:
         load(models, torch.load(rank_file(folder, ranks), weights_only=False))
-    if task == "save_dist":
-        out.mkdir()
-        dist_checkpointing.save(models[0].sharded_state_dict(), str(out))
-    elif task in ("logits", "load_dist"):
-        found = logits(models[0], hf["vocab_size"])
+    if job["task"] == "save_dist":
+        Path(job["out"]).mkdir(exist_ok=True)
+        dist_checkpointing.save(models[0].sharded_state_dict(), job["out"])
+    elif job["task"] != "load":
+        found = logits(models[0].eval(), hf["vocab_size"])
         if dist.get_rank() == 0:
-            torch.save(found, out)
+            torch.save(found, job["out"])
+
+
+def main(jobs: list[dict[str, Any]]) -> None:
+    """Do jobs one after the other on this rank; a failed one is told in a file of its own.
+
+    A job with ``fake`` runs without other processes, as the rank it names: it loads and computes
+    nothing.
+    """
+    for job in jobs:
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        if "fake" in job:
+            rank, world = job["fake"]
+            from torch.testing._internal.distributed.fake_pg import FakeStore
+
+            dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
+        elif not dist.is_initialized():
+            dist.init_process_group("gloo", rank=rank, world_size=world)
+        try:
+            do(job)
+        except Exception:
+            Path(job["out"] + ".error").write_text(traceback.format_exc(), encoding="utf-8")
+        if "fake" in job:
+            dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4]))
+    main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))

@@ -7,8 +7,9 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,6 +19,7 @@ pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 
 import torch
 from click.testing import CliRunner
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from align.cli.main import cli
@@ -25,19 +27,68 @@ from tests.unit.weight_models import CONFIGS, save_model
 
 SCRIPT = Path(__file__).with_name("real_model.py")
 VOCAB = 96
-LIMIT = 2e-6  # measured with the conversions of the reference: 6.6e-7 to 8.3e-7
+MULTIPLE = 40  # pads 96 rows to 120 on one rank, to 160 on two
+LIMIT = 2e-6  # of the largest logit; the reference conversions measured 6.6e-7 to 8.3e-7
 
 
-def run(task: str, folder: Path, out: Path, world: int = 1, **options: Any) -> None:
-    """Start the script on every rank of a gloo group."""
+class Case(NamedTuple):
+    """A model, Megatron's spec, and tensor, pipeline, expert ranks and virtual chunks."""
+
+    name: str
+    spec: str
+    ranks: tuple[int, int, int, int]
+
+    @property
+    def rows(self) -> int:
+        multiple = MULTIPLE * self.ranks[0]
+        return -(-VOCAB // multiple) * multiple
+
+    def job(self, task: str, folder: Path, out: Path) -> dict[str, Any]:
+        return {
+            "task": task,
+            "folder": str(folder),
+            "out": str(out),
+            "rows": self.rows,
+            "ranks": self.ranks,
+            "grouped": "grouped" in self.spec,
+        }
+
+
+COMPUTED = [
+    Case(name, spec, (tp, 1, 1, 1))
+    for tp in (1, 2)
+    for name, spec in (
+        ("qwen2", "local"),
+        ("qwen2_tied", "local"),
+        ("llama", "local"),
+        ("qwen3", "local"),
+        ("qwen3_moe", "local"),
+        ("qwen3_moe", "local-grouped"),
+        ("deepseek_v3", "local"),
+    )
+]
+WHOLE = [case for case in COMPUTED if case.ranks[0] == 1]
+LOADED = [
+    Case("qwen2", "local", (2, 2, 1, 1)),
+    Case("qwen2", "local", (1, 2, 1, 2)),
+    Case("qwen2_tied", "local", (2, 2, 1, 1)),
+    Case("qwen3_moe", "local", (2, 2, 1, 2)),
+    Case("qwen3_moe", "local", (1, 2, 4, 1)),
+    Case("qwen3_moe", "local-grouped", (2, 1, 2, 1)),
+]
+
+
+def run(jobs: Sequence[dict[str, Any]], folder: Path, world: int) -> None:
+    """Do the jobs on every rank of a gloo group."""
+    plan = folder / f"jobs{world}.json"
+    plan.write_text(json.dumps(jobs), encoding="utf-8")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    command = [sys.executable, str(SCRIPT), task, str(folder), str(out), json.dumps(options)]
     base = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
     started = [
         subprocess.Popen(
-            command,
+            [sys.executable, str(SCRIPT), str(plan)],
             env={**base, "RANK": str(rank), "WORLD_SIZE": str(world)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -45,7 +96,7 @@ def run(task: str, folder: Path, out: Path, world: int = 1, **options: Any) -> N
         )
         for rank in range(world)
     ]
-    outputs = [process.communicate(timeout=300)[0] for process in started]
+    outputs = [process.communicate(timeout=600)[0] for process in started]
     assert [p.returncode for p in started] == [0] * world, "\n".join(outputs)[-3000:]
 
 
@@ -55,6 +106,46 @@ def convert(source: Path, target: Path, *options: str) -> Path:
     return target
 
 
+def converted(case: Case, root: Path, *further: str) -> Path:
+    """Convert the case's model for its ranks."""
+    sizes = [f"--{n}={r}" for n, r in zip(("tp", "pp", "ep", "vpp"), case.ranks, strict=True)]
+    name = "_".join(map(str, (case.name, case.spec, *case.ranks, *further)))
+    options = ("--to=megatron", f"--spec={case.spec}", f"--vocab-multiple={MULTIPLE}", *sizes)
+    target = root / name
+    return target if target.exists() else convert(root / case.name, target, *options, *further)
+
+
+def out_of(case: Case, root: Path, task: str) -> Path:
+    return root / ("_".join(map(str, (task, case.name, case.spec, *case.ranks))) + ".out")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Convert every model and let Megatron load and run it, in as few processes as possible."""
+    root = tmp_path_factory.mktemp("layout")
+    for name in CONFIGS:
+        save_model(name, root / name)
+    for world in (1, 2):
+        jobs = [
+            case.job("logits", converted(case, root), out_of(case, root, "logits"))
+            for case in COMPUTED
+            if case.ranks[0] == world
+        ]
+        for case in WHOLE if world == 1 else ():
+            folder = converted(case, root, "--format=torch_dist")
+            jobs.append(case.job("load_dist", folder, out_of(case, root, "load_dist")))
+            out = out_of(case, root, "save_dist")
+            jobs.append(case.job("save_dist", converted(case, root), out))
+        run(jobs, root, world)
+    return root
+
+
+def check(out: Path) -> Path:
+    error = Path(f"{out}.error")
+    assert not error.exists(), error.read_text(encoding="utf-8")[-3000:]
+    return out
+
+
 def hugging_face_logits(folder: Path) -> torch.Tensor:
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
     ids = torch.arange(32).reshape(2, 16) * 7 % VOCAB
@@ -62,31 +153,46 @@ def hugging_face_logits(folder: Path) -> torch.Tensor:
         return model(input_ids=ids).logits
 
 
-CASES = [
-    ("qwen2", "local", 1, False),
-    ("qwen2", "local", 2, False),
-    ("qwen2_tied", "local", 2, False),
-    ("qwen3", "local", 1, False),
-    ("qwen3_moe", "local", 1, False),
-    ("qwen3_moe", "local-grouped", 1, True),
-    ("qwen3_moe", "local", 2, False),
-    ("qwen3_moe", "local-grouped", 2, True),
-    ("deepseek_v3", "local", 1, False),
-    ("deepseek_v3", "local", 2, False),
-]
+def assert_same_logits(case: Case, out: Path, root: Path) -> None:
+    expected = hugging_face_logits(root / case.name)
+    largest = expected.abs().max().item()
+    error = (torch.load(check(out)) - expected).abs().max().item()
+    print(f"{case}: logits differ by {error:.2g}, the largest is {largest:.2g}")
+    assert error <= LIMIT * max(1.0, largest)
 
 
-@pytest.mark.parametrize(("name", "spec", "tp", "grouped"), CASES)
-def test_a_converted_model_gives_the_logits_of_transformers(
-    tmp_path: Path, name: str, spec: str, tp: int, grouped: bool
+@pytest.mark.parametrize("case", COMPUTED, ids=str)
+def test_a_converted_model_gives_the_logits_of_transformers(done: Path, case: Case) -> None:
+    assert_same_logits(case, out_of(case, done, "logits"), done)
+
+
+@pytest.mark.parametrize("case", WHOLE, ids=str)
+def test_megatron_loads_our_distributed_checkpoint(done: Path, case: Case) -> None:
+    assert_same_logits(case, out_of(case, done, "load_dist"), done)
+
+
+@pytest.mark.parametrize("case", WHOLE, ids=str)
+def test_a_distributed_checkpoint_of_megatron_converts_back_bit_for_bit(
+    done: Path, case: Case
 ) -> None:
-    source = save_model(name, tmp_path / "hf")
-    options = ("--to", "megatron", "--spec", spec, "--tp", str(tp), "--vocab-multiple", "40")
-    target = convert(source, tmp_path / "megatron", *options)
-    rows = -(-VOCAB // (40 * tp)) * 40 * tp
-    out = tmp_path / "logits.pt"
-    run("logits", target, out, tp, rows=rows, ranks=(tp, 1, 1, 1), grouped=grouped)
-    expected = hugging_face_logits(source)
-    error = (torch.load(out) - expected).abs().max().item()
-    print(f"{name} {spec} tp{tp}: logits differ by {error:.2g}, largest {expected.abs().max():.2g}")
-    assert error <= LIMIT * max(1.0, expected.abs().max().item())
+    saved = check(out_of(case, done, "save_dist"))
+    source = done / case.name
+    back = done / f"back_{saved.name}"
+    convert(saved, back, "--to=hf", f"--config={source / 'config.json'}")
+    expected, found = (load_file(folder / "model.safetensors") for folder in (source, back))
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_every_rank_of_megatron_loads_its_own_file(done: Path) -> None:
+    jobs = []
+    for case in LOADED:
+        folder = converted(case, done)
+        tensor, pipeline, expert, _ = case.ranks
+        world = max(tensor, expert if tensor == 1 else tensor * expert) * pipeline
+        for rank in range(world):
+            out = done / f"load_{case}_{rank}"
+            jobs.append({**case.job("load", folder, out), "fake": [rank, world]})
+    run(jobs, done, 1)
+    for job in jobs:
+        check(Path(job["out"]))

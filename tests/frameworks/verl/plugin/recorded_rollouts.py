@@ -24,7 +24,7 @@ LINES = Path(os.environ["RECORDED_ROLLOUTS"]).read_text().splitlines()
 ROWS = {row["key"].partition(":")[2]: row for row in map(json.loads, LINES)}  # "index:number"
 
 
-class RecordedRollouts(SingleTurnAgentLoop):
+class RecordedRollouts(SingleTurnAgentLoop):  # type: ignore[misc]
     """Asks no engine."""
 
     seen: ClassVar[Counter[int]] = Counter()

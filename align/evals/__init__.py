@@ -1,0 +1,1 @@
+"""Do both models answer benchmarks equally well, given how few questions there are?"""

@@ -1,0 +1,59 @@
+"""A tiny GRPO run with the real TRL, as a user's script: MODEL OUT."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from datasets import Dataset
+from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+
+class Losses(TrainerCallback):
+    """Keeps what the trainer logs, and the state of the generator at the end."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.rows: list[dict] = []
+
+    def on_log(self, args, state, control, logs=None, **kwargs) -> None:
+        kept = {k: v for k, v in (logs or {}).items() if "time" not in k and "per_second" not in k}
+        self.rows.append({"step": state.global_step, **kept})
+
+    def on_train_end(self, args, state, control, **kwargs) -> None:
+        draw = torch.rand(4).tolist()
+        self.out.write_text(json.dumps({"rows": self.rows, "draw": draw}))
+
+
+def main(model: str, out: Path) -> None:
+    """Train two steps on four prompts."""
+    prompts = [{"prompt": f"What is {a} + {a + 1}?"} for a in range(8)]
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=lambda completions, **_: [float(len(set(text))) for text in completions],
+        args=GRPOConfig(
+            output_dir=str(out.parent / "trl"),
+            per_device_train_batch_size=4,
+            num_generations=2,
+            max_completion_length=8,
+            max_steps=2,
+            logging_steps=1,
+            beta=0.01,
+            learning_rate=1e-3,
+            report_to=[],
+            save_strategy="no",
+            use_cpu=True,
+            bf16=False,
+            seed=7,
+        ),
+        train_dataset=Dataset.from_list(prompts),
+        callbacks=[Losses(out)],
+    )
+    trainer.train()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,82 @@
+"""`align capture` on the real TRL: GRPO of a tiny model, two steps on CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("trl.trainer.grpo_trainer", reason="TRL is not installed")
+
+from dumps.readers.rollout_store import read_store
+from dumps.readers.trainer_inputs import read as read_inputs
+from dumps.store.discover import discover
+from dumps.store.run_data import RunData
+from dumps.store.verify import verify
+
+SCRIPT = Path(__file__).with_name("grpo_run.py")
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, reference_runs: Path) -> tuple[Any, Any, Path]:
+    """Give what both runs logged, and the folder of the captured one."""
+    folder = tmp_path_factory.mktemp("trl")
+    model = reference_runs / "tiny_model_tokenizer_data" / "model"
+    logged = []
+    for name, prefix in (
+        ("plain", []),
+        ("run", [str(BIN / "align"), "capture", "-o", str(folder / "run"), "--"]),
+    ):
+        out = folder / f"{name}.json"
+        done = subprocess.run(
+            [*prefix, sys.executable, str(SCRIPT), str(model), str(out)],
+            env={**os.environ, "MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        logged.append(json.loads(out.read_text()))
+    return logged[0], logged[1], folder / "run"
+
+
+def test_what_trl_logs_and_draws_is_the_same_with_a_capture(runs: Any) -> None:
+    plain, captured, _ = runs
+    assert captured == plain
+    assert [row["step"] for row in plain["rows"]][:2] == [1, 2]
+
+
+def test_every_step_is_whole_and_nothing_failed(runs: Any) -> None:
+    run = runs[2]
+    assert not (run / "capture.log").exists()
+    assert verify(run).whole_steps == (1, 2)
+
+
+def test_rollouts_and_batch_agree_with_what_trl_logs(runs: Any) -> None:
+    plain, _, run = runs
+    rows = list(read_store(run / "rollout/rank=0/step=000001.parquet"))
+    lengths = [len(row.response_ids) for row in rows]  # type: ignore[union-attr, arg-type]
+    assert len(rows) == 4
+    assert np.mean(lengths) == pytest.approx(plain["rows"][0]["completions/mean_length"])
+    batch = read_inputs(run / "trainer_inputs/rank=0/000001.safetensors", lambda _: None)
+    assert {"input_ids", "attention_mask", "responses", "response_mask", "advantages"} <= set(
+        batch.shapes
+    )
+    mask, advantages = batch.tensor("response_mask"), batch.tensor("advantages")
+    assert mask is not None and advantages is not None
+    assert mask.sum(axis=1).tolist() == lengths
+    # two rewards a group: advantages are opposite, and equal along a response
+    assert advantages[:, 0].reshape(2, 2).sum(axis=1) == pytest.approx([0, 0], abs=1e-6)
+
+
+def test_the_run_is_known_as_trls(runs: Any) -> None:
+    data = RunData(discover([runs[2]]))
+    assert (data.framework, data.framework_version) == ("trl", "1.16.0")
+    assert data.run.unknown == ()
