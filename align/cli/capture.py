@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _KINDS = "rollouts,inputs,log_probs,grad_norms,weights,config,metrics,rng,modules"
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command()
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD ...")
 @click.option(
     "-o", "--output", "run", type=click.Path(path_type=Path), required=True, metavar="RUN"

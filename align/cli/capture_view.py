@@ -27,8 +27,9 @@ def as_text(run: Path, outcome: Outcome) -> str:
         lines += [f"    {line}" for line in outcome.failures[:_MOST_FAILURES]]
     if not outcome.num_files:
         lines.append(
-            "  nothing was recorded: is npu-align installed in the command's environment, and "
-            "does it train with verl, TRL, MindSpeed-RL or align train?"
+            "  nothing was recorded: is npu-align installed in the command's environment, does a "
+            "script set PYTHONPATH anew (keep :$PYTHONPATH), and does the command train with verl, "
+            "TRL, MindSpeed-RL or align train?"
         )
     lines.append(f"  the command exited with {outcome.exit_code}")
     return "\n".join(lines)

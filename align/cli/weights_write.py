@@ -18,6 +18,7 @@ from align.layout.dialect import (
     MEGATRON_TE,
     MEGATRON_TE_GROUPED,
     TORCH_DIST,
+    TORCH_DIST_LOCAL,
 )
 from align.layout.stacked_layers import stack_layers
 from dumps.store.weights_megatron_writer import rank_folder, write_rank, write_torch_dist
@@ -68,7 +69,8 @@ class Plan:
         if layout == "hf":
             tensors = to_huggingface(source, family)
             return cls("hf", parallel, (RankPlan(0, 0, 0, 0, tuple(tensors)),))
-        (plan,) = to_megatron(source, family, TORCH_DIST, parallel)
+        dialect = TORCH_DIST_LOCAL if spec.startswith("local") else TORCH_DIST
+        (plan,) = to_megatron(source, family, dialect, parallel)
         stacked = tuple(stack_layers(plan.tensors))
         return cls(form, parallel, (RankPlan(0, 0, 0, 0, stacked),))
 
@@ -81,11 +83,12 @@ class Plan:
         """Say what was or would be written."""
         size = sum(tensor.size_bytes for rank in self.ranks for tensor in rank.tensors)
         did, done = ("would write", "将写入") if is_dry else ("wrote", "已写入")
-        count = f"{self.num_tensors} tensors, {size / 1e9:.3g} GB, {len(self.ranks)} ranks"
+        num_files = len({_coordinates(rank) for rank in self.ranks})
+        count = f"{self.num_tensors} tensors, {size / 1e9:.3g} GB, {num_files} ranks"
         return Text(
             f"{did} {target}: {count} ({self.form})",
             f"{done} {target}：{self.num_tensors} 个张量，{size / 1e9:.3g} GB，"
-            f"{len(self.ranks)} 个 rank（{self.form}）",
+            f"{num_files} 个 rank（{self.form}）",
         )
 
 

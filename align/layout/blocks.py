@@ -43,9 +43,14 @@ def grouped_second(sizes: Sizes, ranks: int, experts: int) -> Op:
     return Chain((Stack(experts), Transpose(), Fold(experts, "outer")))
 
 
-def norm(name: str, local: str, te: str | None = None, *, where: Where = "every") -> Rule:
-    """Return the rule of a norm over the hidden state; TE fuses some into the next linear."""
-    forms = {"megatron": Form(local)} | ({"megatron_te": Form(te)} if te else {})
+def norm(name: str, local: str, where: Where = "every", **others: str) -> Rule:
+    """Return the rule of a norm over the hidden state.
+
+    Args:
+        local: Megatron's name of it as a module of its own.
+        others: names by further dialect keys; TransformerEngine fuses some into the next linear.
+    """
+    forms = {"megatron": Form(local), **{key: Form(other) for key, other in others.items()}}
     return Rule((Part(name, ("hidden",)),), forms, where)
 
 
@@ -159,7 +164,7 @@ EMBEDDING = Rule(
     {"megatron": Form("embedding.word_embeddings.weight")},
     "once",
 )
-FINAL_NORM = norm("model.norm.weight", "decoder.final_layernorm.weight", where="once")
+FINAL_NORM = norm("model.norm.weight", "decoder.final_layernorm.weight", "once")
 HEAD = Rule(
     (Part("lm_head.weight", ("vocab", "hidden"), 0),),
     {"megatron": Form("output_layer.weight")},
@@ -168,15 +173,18 @@ HEAD = Rule(
 ENDS = (EMBEDDING, FINAL_NORM, HEAD)
 
 _NEXT = "post_attention_layernorm.weight"
+_IN_QKV = "self_attention.linear_qkv.layer_norm_weight"
+_IN_FC1 = "mlp.linear_fc1.layer_norm_weight"
 INPUT_NORM = norm(
     "input_layernorm.weight",
     "input_layernorm.weight",
-    "self_attention.linear_qkv.layer_norm_weight",
+    megatron_te=_IN_QKV,
+    torch_dist_local=_IN_QKV,
 )
 DENSE_NORM = norm(
-    _NEXT, "pre_mlp_layernorm.weight", "mlp.linear_fc1.layer_norm_weight", where="dense"
+    _NEXT, "pre_mlp_layernorm.weight", "dense", megatron_te=_IN_FC1, torch_dist_local=_IN_FC1
 )
-EXPERTS_NORM = norm(_NEXT, "pre_mlp_layernorm.weight", where="experts")
+EXPERTS_NORM = norm(_NEXT, "pre_mlp_layernorm.weight", "experts", torch_dist_local=_IN_FC1)
 DENSE = feed_forward("mlp", "mlp", "ffn", "dense")
 
 MODULES = {

@@ -173,7 +173,7 @@ def _num_layers(group: list[WeightShard]) -> int:
 
 
 def _table(family: Family, sizes: Sizes, framework: str, place: Place) -> dict[str, Entry]:
-    dialects = reversed(DIALECTS[framework])
+    dialects = reversed(DIALECTS[framework])  # of two with one name the first in the list counts
     return {e.name: e for dialect in dialects for e in entries(family, sizes, dialect, place)}
 
 

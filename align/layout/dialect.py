@@ -26,7 +26,9 @@ MEGATRON_LOCAL = Dialect("megatron", ("megatron",))
 MEGATRON_LOCAL_GROUPED = Dialect("megatron", ("megatron_grouped", "megatron"))
 MEGATRON_TE = Dialect("megatron", ("megatron_te", "megatron"))
 MEGATRON_TE_GROUPED = Dialect("megatron", ("megatron_te_grouped", "megatron_te", "megatron"))
+# Megatron-core renames the norms of its local layers to TransformerEngine's when it saves them
 TORCH_DIST = Dialect("megatron", ("torch_dist", "megatron_te", "megatron"))
+TORCH_DIST_LOCAL = Dialect("megatron", ("torch_dist", "torch_dist_local", "megatron"))
 VLLM = Dialect("vllm", ("vllm",))
 
 DIALECTS = {
@@ -37,6 +39,7 @@ DIALECTS = {
         MEGATRON_LOCAL_GROUPED,
         MEGATRON_TE_GROUPED,
         TORCH_DIST,
+        TORCH_DIST_LOCAL,
     ),
     "vllm": (VLLM,),
 }

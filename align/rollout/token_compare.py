@@ -18,7 +18,7 @@ from align.core.text import Text
 from align.rollout.retokenise import round_trip
 from align.rollout.retokenise_findings import drift_findings
 from align.rollout.token_defects import Defect
-from align.rollout.token_diff import PairDiff, pair_diffs
+from align.rollout.token_diff import PairDiff, pair_diffs, without_chance
 from align.rollout.token_diff_findings import Decoders, findings_of
 from align.rollout.token_ends import Ends, ends_finding
 from align.rollout.token_pairs import How, Paired, RowPair, pair_rows
@@ -155,7 +155,11 @@ def _compared(
                 fix="give a step that both sides have",
             )
     steps.sort(key=lambda pair: -1 if pair[0] is None else pair[0])
-    return [_one_step(ours[a], theirs[b], a, tokenizers) for a, b in steps]
+    made = [_one_step(ours[a], theirs[b], a, tokenizers) for a, b in steps]
+    diffs = [diff for step in made for diff in step.diffs]
+    samples = sum(pair.how is How.PROMPT for step in made for pair in step.paired.pairs)
+    kept = {id(diff) for diff in without_chance(diffs, samples)}
+    return [replace(s, diffs=tuple(d for d in s.diffs if id(d) in kept)) for s in made]
 
 
 def _listed(steps: Mapping[int | None, object]) -> str:

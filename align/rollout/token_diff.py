@@ -30,6 +30,16 @@ class Difference(str, Enum):
     LABELS_SHIFTED = "labels_shifted"
 
 
+_OF_RESPONSES = frozenset(
+    {
+        Difference.EOS_MISSING,
+        Difference.EOS_FAKE,
+        Difference.RETOKENISED,
+        Difference.NEARLY_IDENTICAL,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class PairDiff:
     """One difference of one pair.
@@ -60,15 +70,28 @@ def pair_diffs(
     """
     limits = _limit([p.reference for p in pairs]), _limit([p.candidate for p in pairs])
     found: list[PairDiff] = []
-    changed: list[PairDiff] = []
     for pair in pairs:
         found += _prompts(pair)
-        changed += _responses(pair, stops, limits, decode)
+        found += _responses(pair, stops, limits, decode)
         found += _beside_ids(pair)
-    # two samples can part at their last token; only where responses were handed on is that odd
-    if len(changed) > sum(pair.how is How.PROMPT for pair in pairs):
-        found += changed
     return [*found, *_label_layouts(pairs)]
+
+
+def without_chance(diffs: Sequence[PairDiff], num_samples: int) -> list[PairDiff]:
+    """Leave out what two samples of one prompt can differ in by chance.
+
+    They can part at the last token, or spell one word in two ways; where responses were handed
+    from one run to the other, more rows are changed like that than are other samples.
+
+    Args:
+        num_samples: pairs whose responses are other samples.
+    """
+    counts = Counter(diff.difference for diff in diffs)
+    return [
+        diff
+        for diff in diffs
+        if diff.difference not in _OF_RESPONSES or counts[diff.difference] > num_samples
+    ]
 
 
 def _limit(rows: Sequence[TokenRow]) -> int | None:

@@ -56,7 +56,7 @@ def describe(
         files["config.yaml"] = _text(config)
     for path in model_files(model):
         files[f"model/{path.name}"] = _copy(path)
-    session.writer(name).submit(None, files)
+    session.writer(name).submit(None, lambda: files)
 
 
 def manifest(framework: str, session: Session) -> RunManifest:

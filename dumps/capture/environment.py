@@ -13,6 +13,10 @@ STARTUP = Path(__file__).resolve().parent / "startup"
 
 EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"
 INSTALLER = "dumps.capture.install_now"
+REPLAY_INSTALLER = "dumps.inject.install_now"
+
+PLANS = (VARIABLE, "ALIGN_REPLAY")
+"""Variables that name a plan: of a capture, of a replay."""
 
 
 def child_environment(plan_file: Path, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -31,21 +35,21 @@ def worker_variables(given: Mapping[str, str]) -> dict[str, str]:
     ``${PYTHONPATH}`` is the worker node's own, which Ray fills in. verl's variable is left out: on
     a node without this package it would stop the worker.
     """
-    plan = os.environ.get(VARIABLE)
-    if plan is None:
+    plans = {name: os.environ[name] for name in PLANS if os.environ.get(name)}
+    if not plans:
         return {}
     rest = given.get("PYTHONPATH", "${PYTHONPATH}")
-    return {VARIABLE: plan, "PYTHONPATH": f"{STARTUP}{os.pathsep}{rest}"}
+    return {**plans, "PYTHONPATH": f"{STARTUP}{os.pathsep}{rest}"}
 
 
 def without_ours(variables: Mapping[str, str]) -> dict[str, str]:
     """Return an environment as it would be without a capture."""
-    rest = {name: value for name, value in variables.items() if name != VARIABLE}
+    rest = {name: value for name, value in variables.items() if name not in PLANS}
     for name, separator, own in (
-        ("PYTHONPATH", os.pathsep, str(STARTUP)),
-        (EXTERNAL_MODULES, ",", INSTALLER),
+        ("PYTHONPATH", os.pathsep, (str(STARTUP),)),
+        (EXTERNAL_MODULES, ",", (INSTALLER, REPLAY_INSTALLER)),
     ):
-        parts = [part for part in rest.pop(name, "").split(separator) if part and part != own]
+        parts = [part for part in rest.pop(name, "").split(separator) if part and part not in own]
         if parts:
             rest[name] = separator.join(parts)
     return rest

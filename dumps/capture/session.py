@@ -47,6 +47,16 @@ class Session:
         for writer in self._writers.values():
             writer.drain()
 
+    def note_start(self, name: str, elapsed_s: float) -> None:
+        """Append what a tap took before the first step, as step 0, and leave it out of step 1.
+
+        Args:
+            elapsed_s: of the tap that calls this, which is counted when it returns.
+        """
+        self.seconds += elapsed_s
+        self.note_time(name, 0)
+        self.seconds = -elapsed_s
+
     def note_time(self, name: str, step: int) -> None:
         """Append what the taps took since the last step, and what the writer has taken so far."""
         line = {

@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dumps.capture.failures import FailureLog
@@ -24,6 +24,9 @@ DRAIN_TIMEOUT_S = 60.0
 
 WriteFile = Callable[[Path], object]
 """Writes the content to the path it is given."""
+
+MakeFiles = Callable[[], Mapping[str, WriteFile]]
+"""Gives a step's files by their path below the run folder; called by the writing thread."""
 
 
 class Writer:
@@ -37,12 +40,13 @@ class Writer:
 
     def __init__(self, run: Path, name: str, log: FailureLog) -> None:
         self._run, self.name, self._log = run, name, log
-        self._jobs: queue.Queue[tuple[int | None, dict[str, WriteFile]]] = queue.Queue(QUEUED_STEPS)
+        self._jobs: queue.Queue[tuple[int | None, MakeFiles]] = queue.Queue(QUEUED_STEPS)
         self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
         self.num_seconds = 0.0
 
-    def submit(self, step: int | None, files: dict[str, WriteFile]) -> None:
-        """Have a step's files written, by their path below the run folder.
+    def submit(self, step: int | None, make_files: MakeFiles) -> None:
+        """Have a step's files made and written.
 
         Args:
             step: that is whole with these files; None for files of the whole run.
@@ -50,12 +54,14 @@ class Writer:
         if self._thread is None or not self._thread.is_alive():
             self._start()
         try:
-            self._jobs.put((step, files), timeout=PUT_TIMEOUT_S)
+            self._jobs.put((step, make_files), timeout=PUT_TIMEOUT_S)
         except queue.Full:
             self._log.write(f"dropped: step {step}: the disk is too slow for {self._run}")
 
     def drain(self, timeout_s: float = DRAIN_TIMEOUT_S) -> None:
-        """Wait until all is written, at most this long."""
+        """Wait until all is written, at most this long; in a forked child nothing is."""
+        if os.getpid() != self._pid:
+            return
         end = time.monotonic() + timeout_s
         while self._jobs.unfinished_tasks and time.monotonic() < end:
             time.sleep(0.005)
@@ -69,10 +75,10 @@ class Writer:
 
     def _work(self) -> None:
         while True:
-            step, files = self._jobs.get()
+            step, make_files = self._jobs.get()
             begin = time.thread_time()
             with self._log.kept(f"writing step {step}"):
-                for name, write in files.items():
+                for name, write in make_files().items():
                     append_file(self._run, self.name, write_whole(self._run / name, write), step)
                 if step is not None:
                     append_whole(self._run, self.name, step)

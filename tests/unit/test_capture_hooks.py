@@ -287,6 +287,12 @@ def test_capture_hands_on_the_commands_exit_code_and_says_what_it_recorded(tmp_p
     assert "nothing was recorded" in result.output and "exited with 7" in result.output
 
 
+def test_an_option_of_the_command_needs_the_two_dashes(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    result = CliRunner().invoke(command, ["-o", str(run), sys.executable, "-c", "pass"])
+    assert result.exit_code == 2 and not run.exists()
+
+
 def test_a_command_ended_by_a_signal_gives_its_number(tmp_path: Path) -> None:
     script = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     outcome = run_captured(CapturePlan(tmp_path / "run"), [sys.executable, "-c", script])

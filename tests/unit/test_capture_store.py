@@ -33,7 +33,8 @@ from dumps.store.verify import prune, verify
 def written(run: Path, name: str = "actor-0", steps: tuple[int, ...] = (1, 2)) -> Path:
     writer = Writer(run, name, FailureLog(run, name))
     for step in steps:
-        writer.submit(step, {f"steps/{step}/{name}.txt": text_file(f"{name} {step}")})
+        file = {f"steps/{step}/{name}.txt": text_file(f"{name} {step}")}
+        writer.submit(step, lambda file=file: file)  # type: ignore[misc]
     writer.drain()
     return run
 
@@ -86,7 +87,8 @@ def test_a_killed_writer_loses_the_step_in_progress_alone(tmp_path: Path) -> Non
         "writer = Writer(run, 'actor-0', FailureLog(run, 'actor-0'))\n"
         "for step in (1, 2, 3):\n"
         "    files = {f'steps/{step}.txt': lambda path: path.write_text('whole')}\n"
-        "    writer.submit(step, files if step < 3 else {'steps/3.txt': slow})\n"
+        "    files = files if step < 3 else {'steps/3.txt': slow}\n"
+        "    writer.submit(step, lambda files=files: files)\n"
         "time.sleep(60)\n"
     )
     child = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
@@ -131,12 +133,29 @@ def test_a_failing_write_leaves_no_file_and_is_logged(tmp_path: Path) -> None:
         raise OSError("disk full")
 
     writer = Writer(tmp_path, "actor-0", FailureLog(tmp_path, "actor-0"))
-    writer.submit(1, {"steps/1.txt": fails})
-    writer.submit(2, {"steps/2.txt": lambda path: path.write_text("fine")})
+    writer.submit(1, lambda: {"steps/1.txt": fails})
+    writer.submit(2, lambda: {"steps/2.txt": lambda path: path.write_text("fine")})
     writer.drain()
     assert not list(tmp_path.rglob("*.part")) and not (tmp_path / "steps/1.txt").exists()
     assert "disk full" in (tmp_path / "capture.log").read_text()
     assert read_index(tmp_path).whole["actor-0"] == {2}
+
+
+def test_a_forked_child_does_not_wait_for_what_its_parent_writes(tmp_path: Path) -> None:
+    def slow(path: Path) -> None:
+        time.sleep(3)
+        path.touch()
+
+    writer = Writer(tmp_path, "actor-0", FailureLog(tmp_path, "actor-0"))
+    writer.submit(1, lambda: {"x.txt": slow})
+    begin = time.monotonic()
+    child = os.fork()
+    if not child:
+        writer.drain()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert time.monotonic() - begin < 2
+    writer.drain()
 
 
 def test_a_changed_and_a_missing_file_are_named(tmp_path: Path) -> None:

@@ -98,13 +98,15 @@ def test_a_loss_no_formula_gives_is_unknown_and_names_the_next_experiment(
 
 
 def test_formulas_that_cannot_be_told_apart_are_not_blamed(tmp_path: Path) -> None:
-    """With every ratio 1 and no reference model apart, several mistakes give one number."""
-    still = tokens(on_policy=True)
-    still.advantage[:] = 0
-    right = updated_run(tmp_path / "a", given=still)
-    wrong = updated_run(tmp_path / "b", Loss(kl_coef=0.0, entropy_coef=0.0), given=still)
+    """Of responses of one token a sequence ratio is a token ratio, and has no dual clip either."""
+    short = tokens()
+    short.mask[:, 1:] = 0
+    right = updated_run(tmp_path / "a", given=short)
+    wrong = updated_run(tmp_path / "b", Loss(dual=1e9), given=short)
     (only,) = compare(right, wrong).findings
     assert only.id == "loss.recomputed_differs"
+    assert "Several formulas" in only.why.en
+    assert "loss.dual_clip, loss.mode" in only.why.en
 
 
 def test_both_runs_wrong_alike_are_not_blamed(tmp_path: Path) -> None:

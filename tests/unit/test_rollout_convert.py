@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,12 +61,11 @@ def written(folder: Path, to: str, rows: list[RolloutRecord]) -> list[Path]:
     return write_records(rows, folder, FORMATS[to]).files
 
 
-def back(files: list[Path]) -> list[object]:
-    return [
-        row
-        for file in files
-        for row in (read_store(file) if file.suffix == ".parquet" else read_records(file))
-    ]
+def back(files: Sequence[Path]) -> list[RolloutRecord]:
+    both = (read_store(file) if file.suffix == ".parquet" else read_records(file) for file in files)
+    rows = [row for rows in both for row in rows]
+    assert all(isinstance(row, RolloutRecord) for row in rows)
+    return [row for row in rows if isinstance(row, RolloutRecord)]
 
 
 @pytest.mark.parametrize("to", ["store", "verl", "mindspeed_rl"])
@@ -73,7 +73,7 @@ def test_a_row_with_every_field_comes_back_as_it_was(tmp_path: Path, to: str) ->
     assert back(written(tmp_path, to, [ROW, replace(ROW, step=4)])) == [ROW, replace(ROW, step=4)]
 
 
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 ids = st.lists(st.integers(0, 200_000), max_size=5).map(tuple)
 
 
@@ -122,7 +122,7 @@ def test_a_converted_run_is_compared_like_its_source(reference_runs: Path, tmp_p
     source = reference_runs / "v091_v0_fsdp2" / "rollout"
     convert(source, tmp_path, "store")
     runs = [RunData(discover([path])) for path in (source, tmp_path)]
-    result = compare(*runs)
+    result = compare(runs[0], runs[1])
     assert result.findings == ()
     assert "96 are the same word by word" in result.summary.en or "same" in result.summary.en
     assert [row[2] for row in result.tables[0].rows] == [1.0] * len(result.tables[0].rows)
@@ -228,7 +228,7 @@ def test_bad_lines_are_counted_and_the_rest_is_converted(tmp_path: Path) -> None
     done = convert(tmp_path / "1.jsonl", tmp_path / "out", "store")
     assert (done.num_rows, done.num_skipped) == (2, 1)
     assert "1.jsonl:2" in done.problems[0]
-    first, second = back(list(done.files))
+    first, second = back(done.files)
     assert first.score == 1.0
     assert second.score is None and second.extras == {"score": "bad"}
 

@@ -23,6 +23,7 @@ from align.core.config_value import (
 )
 from align.core.finding import Finding, Severity
 from align.core.rung import RungResult, RungStatus
+from align.core.text import Text
 from align.rollout.moved import MOVED_SHARE
 from align.rollout.reward_rules import is_right
 from align.rollout.reward_rung import compare as compare_rewards
@@ -135,12 +136,12 @@ def test_without_a_tokenizer_other_ids_are_not_called_special(tmp_path: Path) ->
 
 def test_prompts_asked_as_filed_are_no_finding(tmp_path: Path) -> None:
     runs = [run(tmp_path / str(seed), asked(rows_of(seed), as_filed)) for seed in (1, 2)]
-    assert compare(*runs).findings == ()
+    assert compare(runs[0], runs[1]).findings == ()
 
 
 def test_what_both_runs_do_is_no_difference(tmp_path: Path) -> None:
     runs = [run(tmp_path / str(seed), asked(rows_of(seed), without_special)) for seed in (1, 2)]
-    (finding,) = compare(*runs).findings
+    (finding,) = compare(runs[0], runs[1]).findings
     assert finding.severity is Severity.INFO and finding.mechanism is None
 
 
@@ -162,7 +163,7 @@ def test_the_trainers_input_tells_as_well_what_was_asked(tmp_path: Path) -> None
             {"input_ids": whole, "attention_mask": np.ones_like(whole), "responses": responses},
             folder / "trainer_inputs" / "1.safetensors",
         )
-    result = compare(*[RunData(discover([folder])) for folder in folders])
+    result = compare(RunData(discover([folders[0]])), RunData(discover([folders[1]])))
     assert named(result, "rollout.prompt_special_tokens").candidate == 48
 
 
@@ -219,7 +220,7 @@ def test_broken_responses_of_one_run_are_named_without_a_common_prompt(
     result = compare(run(tmp_path / "c", rows_of(1)), run(tmp_path / "d", sick))
     finding = named(result, f"rollout.{id}")
     assert result.status is RungStatus.DIVERGED
-    assert (finding.reference, finding.candidate) == (None, pytest.approx(1 / 3))
+    assert finding.reference is None and finding.candidate == pytest.approx(1 / 3)
     assert finding.symptom is not None and finding.symptom.step == 1
 
 
@@ -278,12 +279,12 @@ def _config(n: int) -> EffectiveConfig:
 
 def test_another_group_size_than_configured_is_named_with_the_setting(tmp_path: Path) -> None:
     runs = [run(tmp_path / str(seed), rows_of(seed)) for seed in (1, 2)]
-    result = compare(*runs, lambda data: _config(8 if data is runs[1] else N))
+    result = compare(runs[0], runs[1], lambda data: _config(8 if data is runs[1] else N))
     (finding,) = result.findings
     assert finding.id == "rollout.group_size_not_configured"
     assert "configured for 8 responses per prompt, and its dump has 4" in finding.title.en
     assert (finding.evidence[0].source, finding.evidence[0].line) == ("overrides.yaml", 3)
-    assert compare(*runs, lambda _: _config(N)).findings == ()
+    assert compare(runs[0], runs[1], lambda _: _config(N)).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -325,9 +326,9 @@ def test_prompts_of_one_run_alone_are_listed(tmp_path: Path) -> None:
     rows = [{**r, "input": "only here"} if r["uid"] == "2-3" else r for r in rows_of(2)]
     result = compare(run(tmp_path / "a", rows_of(1)), run(tmp_path / "b", rows))
     table = next(table for table in result.tables if table.id == "rollout.unpaired")
-    assert [(str(row[0].en), row[1], row[2], row[3]) for row in table.rows] == [
-        ("reference", 1, 2, "user\\nquestion 2.3\\nassistant\\n"),
-        ("candidate", 1, 2, "only here"),
+    assert [row[:4] for row in table.rows] == [
+        (Text("reference", "参考"), 1, 2, "user\\nquestion 2.3\\nassistant\\n"),
+        (Text("candidate", "被测"), 1, 2, "only here"),
     ]
 
 

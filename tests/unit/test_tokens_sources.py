@@ -227,6 +227,22 @@ def test_a_real_agent_loop_dump_is_aligned_with_itself(reference_runs: Path) -> 
     assert done.stdout.startswith("aligned: 64 rows paired: 64 with equal ids")
 
 
+@pytest.mark.parametrize("saved", ["skip_rollout_tq", "skip_rollout_v0"])
+def test_rollouts_that_verl_saved_are_read_in_both_layouts(
+    reference_runs: Path, saved: str
+) -> None:
+    folder = reference_runs / saved / "tiny_recon" / "GBS8_N4_in64_out16"
+    batches = rows_of(folder)
+    steps = sorted(int(path.name) for path in folder.iterdir())
+    assert sorted(batch.step or 0 for batch in batches) == steps
+    for batch in batches:
+        assert len(batch.rows) == 32
+        for row in batch.rows:
+            assert 0 < len(row.response) <= 16
+            assert row.positions is not None
+            assert row.positions[row.columns].tolist() == list(range(len(row.tokens)))
+
+
 def test_layouts_of_two_frameworks_are_aligned_with_each_other(tmp_path: Path) -> None:
     np.savez(tmp_path / "verl.npz", allow_pickle=False, **verl())
     np.savez(tmp_path / "msrl.npz", allow_pickle=False, **mindspeed_rl())

@@ -23,9 +23,10 @@ EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 
 CONFIGS: dict[str, dict[str, Any]] = {
     "qwen2": SMALL,
     "qwen2_tied": {**SMALL, "tie_word_embeddings": True},
-    "llama": {**SMALL, "attention_bias": True},
+    "llama": SMALL,
+    "llama_bias": {**SMALL, "attention_bias": True},
     "qwen3": {**SMALL, "head_dim": 8},
-    "qwen3_moe": {**SMALL, "head_dim": 8, **EXPERTS, "decoder_sparse_step": 1},
+    "qwen3_moe": {**SMALL, "head_dim": 8, **EXPERTS, "norm_topk_prob": True},
     "deepseek_v3": {
         **SMALL,
         "num_key_value_heads": 8,
@@ -48,7 +49,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 def save_model(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Path:
     """Save a model with random weights, every one different, norms and biases included."""
     torch.manual_seed(sum(map(ord, name)))
-    config = AutoConfig.for_model(name.removesuffix("_tied"), **CONFIGS[name])
+    kind = name.removesuffix("_tied").removesuffix("_bias")
+    config = AutoConfig.for_model(kind, **CONFIGS[name])
     model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):

@@ -32,6 +32,8 @@ def _linear(name: str, shape: tuple[str, ...], megatron: str, *, units: str = ""
 
 
 _OUT = "self_attention."
+_NEXT = "post_attention_layernorm.weight"
+_PRE_MLP = "pre_mlp_layernorm.weight"
 
 FAMILY = Family(
     model_types=("deepseek_v3",),
@@ -58,9 +60,9 @@ FAMILY = Family(
         blocks.one(
             "self_attn.o_proj.weight", ("hidden", "mla_out"), _OUT + "linear_proj.weight", 1
         ),
-        blocks.DENSE_NORM,
+        blocks.norm(_NEXT, _PRE_MLP, "dense", megatron_te="mlp.linear_fc1.layer_norm_weight"),
         *blocks.DENSE,
-        blocks.EXPERTS_NORM,
+        blocks.norm(_NEXT, _PRE_MLP, "experts"),
         blocks.ROUTER,
         blocks.ROUTER_BIAS,
         *blocks.EXPERTS,

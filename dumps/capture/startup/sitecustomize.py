@@ -22,6 +22,10 @@ def _run_the_next() -> None:
 
 
 def _hook() -> None:
+    if os.environ.get("ALIGN_REPLAY"):  # first, so that a capture sees what a replay makes
+        from dumps.inject.install import install as install_replay
+
+        install_replay()
     if not os.environ.get("ALIGN_CAPTURE"):
         return
     try:

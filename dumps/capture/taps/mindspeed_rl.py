@@ -107,7 +107,7 @@ def updated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
         files = files_of(StepBatch(step, records, {}), session.plan, rank)
         if host:
             files[step_file(step, name)] = writes(host, record.notes(step, rank, "actor"))
-        session.writer(name).submit(step, files)
+        session.writer(name).submit(step, lambda: files)
         session.note_time(name, step)
         session.writer(name).drain()  # Ray ends its workers without notice
         if session.plan.stops_on_error and "update.0.micro.0.old_log_probs" in host:

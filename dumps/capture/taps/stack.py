@@ -40,7 +40,7 @@ def step(
         tensors = {name: getattr(batch, name, None) for name in wanted(session.plan)}
         kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         whole = StepBatch(step, _records(step, collected, setup.tokenizer, config.rollout.n), kept)
-        session.writer(NAME).submit(step, files_of(whole, session.plan))
+        session.writer(NAME).submit(step, lambda: files_of(whole, session.plan))
         if session.takes(What.METRICS):
             line = {"step": step, "data": {name: float(v) for name, v in metrics.items()}}
             append_line(session.plan.run / "metrics.jsonl", line)

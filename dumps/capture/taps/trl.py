@@ -47,7 +47,7 @@ def generated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After |
         tensors = _tensors(output)
         kept = {name: tensor for name, tensor in tensors.items() if name in wanted(plan)}
         batch = StepBatch(step, _records(step, output), kept, _text_of)
-        session.writer(_name(rank)).submit(step, files_of(batch, plan, rank))
+        session.writer(_name(rank)).submit(step, lambda: files_of(batch, plan, rank))
         session.note_time(_name(rank), step)
 
     return after

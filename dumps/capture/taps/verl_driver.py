@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -16,7 +18,7 @@ from dumps.capture.padding import joined, padded, rows_of
 from dumps.capture.plan import What
 from dumps.capture.rng import rng_line
 from dumps.capture.session import Session, append_line
-from dumps.capture.step_batch import StepBatch, TextOf, decoder, files_of, wanted
+from dumps.capture.step_batch import StepBatch, TextOf, decoder, files_of
 from dumps.capture.stop import stop
 from dumps.capture.wrap import After
 
@@ -47,6 +49,7 @@ _driver: _Driver | None = None
 def trainer(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
     """Remember the trainer as ``fit`` begins, describe the run, and finish writing at its end."""
     global _driver
+    begin = time.perf_counter()
     rollout, tokenizer = self.config.actor_rollout_ref.rollout, self.tokenizer
     _driver = _Driver(
         trainer=self,
@@ -63,6 +66,7 @@ def trainer(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
     def finish(result: Any) -> None:
         session.drain()
 
+    session.note_start(NAME, time.perf_counter() - begin)
     return finish
 
 
@@ -85,6 +89,23 @@ def queued_batch(session: Session, self: Any, batch: Any, *args: Any, **kwargs: 
     data = import_module("transfer_queue").kv_batch_get(
         keys=keys, partition_id=batch.partition_id, select_fields=fields
     )
+    step = driver.step
+    _record(session, driver, step, lambda: _laid_out(driver, step, data))
+
+
+def padded_batch(session: Session, batch: Any, *args: Any, **kwargs: Any) -> None:
+    """Record the batch of the V0 trainer, which is padded and complete when metrics are made."""
+    driver = _driver
+    if driver is None or not _takes_step(session, driver.step) or "input_ids" not in batch.batch:
+        return
+    tensors = {name: batch.batch[name] for name in batch.batch.keys()}  # noqa: SIM118
+    columns = {name: batch.non_tensor_batch.get(name) for name in _FACTS}
+    step = driver.step
+    _record(session, driver, step, lambda: _as_padded(driver, step, tensors, columns))
+
+
+def _laid_out(driver: _Driver, step: int, data: Any) -> StepBatch:
+    """Return rows out of the TransferQueue as a batch, padded as the V0 trainer pads."""
     facts = {name: _listed(data.get(name, None)) for name in _FACTS}
     prompts, responses = rows_of(data["prompts"]), rows_of(data["responses"])
     matrices = {
@@ -106,49 +127,47 @@ def queued_batch(session: Session, self: Any, batch: Any, *args: Any, **kwargs: 
         "responses": padded(responses, pad),
     }
     lists = [[row.tolist() for row in rows] for rows in (prompts, responses)]
-    _record(session, driver, facts, lists[0], lists[1], tensors)
+    records = list(_records(driver, step, facts, lists[0], lists[1], tensors))
+    return StepBatch(step, records, tensors, driver.text_of)
 
 
-def padded_batch(session: Session, batch: Any, *args: Any, **kwargs: Any) -> None:
-    """Record the batch of the V0 trainer, which is padded and complete when metrics are made."""
-    driver = _driver
-    if driver is None or not _takes_step(session, driver.step) or "input_ids" not in batch.batch:
-        return
-    tensors = {name: batch.batch[name] for name in batch.batch.keys()}  # noqa: SIM118
+def _as_padded(
+    driver: _Driver, step: int, tensors: Mapping[str, Any], columns: Mapping[str, Any]
+) -> StepBatch:
+    """Return the V0 trainer's batch."""
     ids, attention = tensors["input_ids"], tensors["attention_mask"] != 0
     split = ids.shape[1] - tensors["responses"].shape[1]
     lists = [
         [row[seen].tolist() for row, seen in zip(ids[:, part], attention[:, part], strict=True)]
         for part in (slice(None, split), slice(split, None))
     ]
-    facts = {name: _listed(batch.non_tensor_batch.get(name)) for name in _FACTS}
-    _record(session, driver, facts, lists[0], lists[1], tensors)
+    facts = {name: _listed(column) for name, column in columns.items()}
+    records = list(_records(driver, step, facts, lists[0], lists[1], tensors))
+    return StepBatch(step, records, tensors, driver.text_of)
 
 
 def _record(
-    session: Session,
-    driver: _Driver,
-    facts: Mapping[str, list[Any] | None],
-    prompts: Sequence[Sequence[int]],
-    responses: Sequence[Sequence[int]],
-    tensors: Mapping[str, Any],
+    session: Session, driver: _Driver, step: int, make_batch: Callable[[], StepBatch]
 ) -> None:
-    records = list(_records(driver, facts, prompts, responses, tensors))
-    kept = {name: tensor for name, tensor in tensors.items() if name in wanted(session.plan)}
-    batch = StepBatch(driver.step, records, kept, driver.text_of)
-    session.writer(NAME).submit(driver.step, files_of(batch, session.plan))
+    """Have a step written; what it takes is done by the writing thread, unless a check needs it."""
+    plan = session.plan
+    made = functools.cache(make_batch)
+    if plan.stops_on_error:
+        made()
+    session.writer(NAME).submit(step, lambda: files_of(made(), plan))
     if session.takes(What.RNG):
-        append_line(session.plan.run / "rng" / f"{NAME}.jsonl", rng_line(driver.step))
-    session.note_time(NAME, driver.step)
-    if session.plan.stops_on_error:
+        append_line(plan.run / "rng" / f"{NAME}.jsonl", rng_line(step))
+    session.note_time(NAME, step)
+    if plan.stops_on_error:
         broken = broken_in_batch(
-            batch, num_samples=driver.num_samples, eos_ids=driver.eos_ids, longest=driver.longest
+            made(), num_samples=driver.num_samples, eos_ids=driver.eos_ids, longest=driver.longest
         )
-        stop(session, driver.step, broken)
+        stop(session, step, broken)
 
 
 def _records(
     driver: _Driver,
+    step: int,
     facts: Mapping[str, list[Any] | None],
     prompts: Sequence[Sequence[int]],
     responses: Sequence[Sequence[int]],
@@ -169,7 +188,7 @@ def _records(
             response_ids=tuple(response),
             log_probs=None if log_probs is None else tuple(log_probs[i, : len(response)].tolist()),
             score=None if totals is None else totals[i],
-            step=driver.step,
+            step=step,
             dataset_index=_whole(fact.get("index")),
             sample_index=_whole(number),
             finish_reason=_finish_reason(response, driver),

@@ -227,7 +227,7 @@ def _end_step(session: Session) -> None:
     notes = record.notes(step, worker.rank, "actor", losses_add_up=by_engine)
     file = {step_file(step, worker.name): writes(host, notes)}
     writer = session.writer(worker.name)
-    writer.submit(step, file)
+    writer.submit(step, lambda: file)
     session.note_time(worker.name, step)
     writer.drain()  # Ray ends its workers without notice, and by now this is next to nothing
     if session.plan.stops_on_error:

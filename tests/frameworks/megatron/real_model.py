@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributed.checkpoint.filesystem import SerializationFormat
 
 
 class _Stream:
@@ -46,6 +48,8 @@ def stand_in_for_cuda() -> None:
 stand_in_for_cuda()
 
 from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
+from megatron.core.dist_checkpointing.strategies import filesystem_async  # noqa: E402
+from megatron.core.dist_checkpointing.validation import StrictHandling  # noqa: E402
 from megatron.core.models.gpt import GPTModel, gpt_layer_specs  # noqa: E402
 from megatron.core.models.gpt.gpt_layer_specs import (  # noqa: E402
     get_gpt_decoder_block_spec,
@@ -58,6 +62,11 @@ from megatron.core.transformer.transformer_config import MLATransformerConfig  #
 
 megatron_random._set_cuda_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
 megatron_random._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
+
+
+filesystem_async._write_item = partial(
+    filesystem_async._write_item, serialization_format=SerializationFormat.TORCH_SAVE
+)
 
 
 class LatentDotProductAttention(dot_product_attention.DotProductAttention):
@@ -118,7 +127,6 @@ def settings(hf: dict[str, Any], ranks: tuple[int, int, int, int], grouped: bool
         "pipeline_model_parallel_size": pipeline,
         "expert_model_parallel_size": expert,
         "virtual_pipeline_model_parallel_size": chunks if chunks > 1 else None,
-        "sequence_parallel": expert > 1 and tensor > 1,
     }
     num_experts = hf.get("num_local_experts") or hf.get("n_routed_experts")
     if num_experts:
@@ -143,6 +151,7 @@ def settings(hf: dict[str, Any], ranks: tuple[int, int, int, int], grouped: bool
             "num_query_groups": hf["num_attention_heads"],
             "rope_type": "rope",
             "rotary_base": rope,
+            "rotary_scaling_factor": 1.0,
             "moe_layer_freq": [0] * dense + [1] * (hf["num_hidden_layers"] - dense),
             "moe_shared_expert_intermediate_size": hf["n_shared_experts"]
             * hf["moe_intermediate_size"],
@@ -261,9 +270,10 @@ def do(job: dict[str, Any]) -> None:
         state = dist_checkpointing.load(
             models[0].sharded_state_dict(),
             str(folder / "release"),
-            strict="log_all",
+            strict=StrictHandling.LOG_ALL,
         )
-        load(models, {"model": {k: v for k, v in state.items() if "_extra_state" not in k}})
+        named = models[0].state_dict().keys() & state.keys()
+        load(models, {"model": {name: state[name] for name in named}})
     else:
         load(models, torch.load(rank_file(folder, ranks), weights_only=False))
     if job["task"] == "save_dist":
@@ -292,7 +302,7 @@ def main(jobs: list[dict[str, Any]]) -> None:
             dist.init_process_group("gloo", rank=rank, world_size=world)
         try:
             do(job)
-        except Exception:
+        except BaseException:  # torch's CheckpointException is no Exception
             Path(job["out"] + ".error").write_text(traceback.format_exc(), encoding="utf-8")
         if "fake" in job:
             dist.destroy_process_group()

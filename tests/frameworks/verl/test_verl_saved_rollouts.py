@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="saved rollouts are torch tensors")
-pytest.importorskip("tensordict", reason="tq_batch.pt is a pickle of tensordict's classes")
-verl = pytest.importorskip("verl", reason="verl is not installed")
-
 from align.core.errors import DumpError
 from dumps.readers.verl_skip_rollout import read_saved
 from dumps.store.rollout_convert import convert
+
+torch = pytest.importorskip("torch", reason="saved rollouts are torch tensors")
+pytest.importorskip("tensordict", reason="tq_batch.pt is a pickle of tensordict's classes")
+verl = pytest.importorskip("verl", reason="verl is not installed")
 
 STEP = "GBS8_N4_in64_out16/1"
 
