@@ -1,6 +1,6 @@
 """Time the retokenisation check on 100 000 responses.
 
-Usage: python benchmarks/retokenise.py TOKENIZER_FOLDER [NUM_RESPONSES] [TOKENS_PER_RESPONSE]
+Usage: python -m benchmarks.retokenise TOKENIZER_FOLDER [NUM_RESPONSES] [TOKENS_PER_RESPONSE]
 """
 
 from __future__ import annotations

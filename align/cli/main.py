@@ -25,6 +25,7 @@ _COMMANDS = {
     "evals": ("align.cli.evals", "Compare benchmark results of both models."),
     "curves": ("align.cli.curves", "Compare metrics over steps."),
     "capture": ("align.cli.capture", "Run a training command and record what it does."),
+    "replay": ("align.cli.replay", "Run a training command on rollouts recorded elsewhere."),
     "weights": ("align.cli.weights", "Compare and convert checkpoints: the same weights?"),
     "referee": ("align.cli.referee", "Recompute a recorded step in float64, link by link."),
     "train": ("align.cli.train", "Train with the bundled stack: grpo, ppo, dapo, dpo."),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 
 class ArtifactKind(str, Enum):
@@ -59,6 +60,7 @@ class RunManifest:
     name: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    replay: Mapping[str, Any] = field(default_factory=dict)  # proof of `align replay`
 
 
 @dataclass(frozen=True, slots=True)

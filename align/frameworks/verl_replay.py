@@ -70,17 +70,9 @@ HOOKS = (
     ),
     _point(
         _LOOP,
-        "AgentLoopWorkerBase._run_agent_loop",
+        "AgentLoopWorkerBase._run_agent_loop|AgentLoopWorker._run_agent_loop",
         "verl_worker:agent_loop",
         (0, 6),
-        "which response a loop gets",
-        before=(0, 7),
-    ),
-    _point(
-        _LOOP,
-        "AgentLoopWorker._run_agent_loop",
-        "verl_worker:agent_loop",
-        (0, 7),
         "which response a loop gets",
     ),
     _point(
@@ -93,7 +85,11 @@ HOOKS = (
     ),
     _point(_SERVER, "LLMServerClient.generate", "verl_worker:generate", (0, 8), "the response"),
     _point(
-        _LOOP, "AgentLoopWorker._compute_score", "verl_worker:compute_score", (0, 7), "the reward"
+        _LOOP,
+        "AgentLoopWorkerBase._compute_score|AgentLoopWorker._compute_score",
+        "verl_worker:compute_score",
+        (0, 7),
+        "the reward",
     ),
     _point(
         "verl.workers.rollout.vllm_rollout.vllm_rollout_spmd",

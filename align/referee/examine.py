@@ -9,11 +9,12 @@ from align.core.config_value import EffectiveConfig
 from align.core.finding import Side
 from align.core.text import Text
 from align.objective.errors import ObjectiveError
+from align.referee.captured_updates import recorded_updates
 from align.referee.hypotheses import Hypothesis, hypotheses
 from align.referee.objective import Normalisation, Objective, declared_objective
 from align.referee.on_policy import on_policy_updates
-from align.referee.recompute import QUANTITIES, Amount, recompute
-from align.referee.update import Update, updates_of
+from align.referee.recompute import Amount
+from align.referee.report import Report, reports_of
 from dumps.store.run_data import RunData
 
 
@@ -21,10 +22,14 @@ from dumps.store.run_data import RunData
 class Misfit:
     """A reported number that the declared loss does not give."""
 
-    update: Update
+    report: Report
     metric: str
-    reported: float
     declared: Amount
+
+    @property
+    def reported(self) -> float:
+        """The number itself."""
+        return self.report.values[self.metric]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +38,15 @@ class Examined:
 
     Args:
         objective: what the configuration declares.
-        num_updates: how many were judged.
+        reports: what was judged.
         assumed: their log_probs are not recorded, and taken to be old_log_probs.
-        misfits: the first misfit of each update that has one.
+        misfits: the first misfit of each report that has one.
         fits: the hypotheses that give every reported number, where the declared loss does not.
     """
 
     side: Side
     objective: Objective
-    num_updates: int
+    reports: tuple[Report, ...]
     assumed: bool
     misfits: tuple[Misfit, ...]
     fits: tuple[Hypothesis, ...]
@@ -64,50 +69,44 @@ def examine(
     objective = declared_objective(config)
     if isinstance(objective, Text):
         return objective
-    updates = list(updates_of(run, step))
+    updates = list(recorded_updates(run, step))
     assumed = not updates
     if assumed and objective.normalisation is Normalisation.MINI_BATCH:
         updates = list(on_policy_updates(run, config, step))
-    updates = [update for update in updates if judged(update, objective)]
-    if not updates:
+    reports = tuple(r for r in reports_of(updates, run) if r.amounts(objective))
+    if not reports:
         return Text("its updates are not recorded", "未记录其更新")
-    misfits = [misfit for update in updates if (misfit := first_misfit(update, objective))]
-    fits = tuple(explanations(updates, misfits, objective)) if misfits else ()
+    misfits = [misfit for report in reports if (misfit := first_misfit(report, objective))]
+    fits = tuple(explanations(reports, misfits, objective)) if misfits else ()
     if assumed and misfits and not fits:
         return Text(
             "its updates are not recorded, and it does not report the loss of old_log_probs",
             "未记录其更新，且所报告的损失与 old_log_probs 的计算结果不符",
         )
-    return Examined(side, objective, len(updates), assumed, tuple(misfits), fits)
+    return Examined(side, objective, reports, assumed, tuple(misfits), fits)
 
 
-def judged(update: Update, objective: Objective) -> dict[str, Amount]:
-    """Return what an objective gives, of the numbers the update reports."""
-    found = recompute(update, objective)
-    return {name: found[name] for name in QUANTITIES if name in found and name in update.reported}
-
-
-def first_misfit(update: Update, objective: Objective) -> Misfit | None:
+def first_misfit(report: Report, objective: Objective) -> Misfit | None:
     """Return the first number an objective does not give, in the order of the computation."""
-    for name, amount in judged(update, objective).items():
-        if not amount.is_met_by(update.reported[name], update.resolution.get(name, 0.0)):
-            return Misfit(update, name, update.reported[name], amount)
+    for name, amount in report.amounts(objective).items():
+        if not report.meets(name, amount):
+            return Misfit(report, name, amount)
     return None
 
 
 def explanations(
-    updates: Sequence[Update], misfits: Sequence[Misfit], declared: Objective
+    reports: Sequence[Report], misfits: Sequence[Misfit], declared: Objective
 ) -> Iterator[Hypothesis]:
-    """Yield the hypotheses that give every reported number of every update."""
-    telling = [misfit.update for misfit in misfits]
+    """Yield the hypotheses that give every reported number of every report."""
+    telling = [misfit.report for misfit in misfits]
     for hypothesis in hypotheses(declared):
-        if _fits(telling, hypothesis) and _fits(updates, hypothesis):
+        if _fits(telling, hypothesis) and _fits(reports, hypothesis):
             yield hypothesis
 
 
-def _fits(updates: Sequence[Update], hypothesis: Hypothesis) -> bool:
+def _fits(reports: Sequence[Report], hypothesis: Hypothesis) -> bool:
     """Whether a formula gives all numbers, those that it drops from the report aside."""
     try:
-        return all(first_misfit(update, hypothesis.objective) is None for update in updates)
+        return all(first_misfit(report, hypothesis.objective) is None for report in reports)
     except ObjectiveError:  # a formula that this loss cannot have
         return False

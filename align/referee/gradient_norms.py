@@ -14,10 +14,11 @@ from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Str
 from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.core.threshold import Threshold
-from align.referee.update import Update, updates_of
+from align.referee.captured_updates import recorded_updates
+from align.referee.recompute import NORM
+from align.referee.update import Update
 from dumps.store.run_data import RunData
 
-NORM = "actor/grad_norm"
 SAME_NORM = Threshold(
     0.02, source="four times the largest step-1 deviation (0.5 %) of the zoo's clean pairs"
 )
@@ -45,7 +46,7 @@ class Factor:
 
 def compare_norms(reference: RunData, candidate: RunData) -> RungResult | None:
     """Judge both runs' gradient norms; None where they are not recorded on both sides."""
-    ours, theirs = list(updates_of(reference)), list(updates_of(candidate))
+    ours, theirs = list(recorded_updates(reference)), list(recorded_updates(candidate))
     if not all(any(_both_norms(u) for u in updates) for updates in (ours, theirs)):
         return None
     norms = [

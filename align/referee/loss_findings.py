@@ -7,7 +7,6 @@ from align.core.rung import Rung
 from align.core.text import Text
 from align.referee.examine import Examined, Misfit
 from align.referee.hypotheses import Hypothesis
-from align.referee.recompute import recompute
 
 UNKNOWN = "loss.recomputed_differs"
 _QUOTED = 3
@@ -41,20 +40,20 @@ def loss_finding(run: Examined, *, alone: bool) -> Finding:
 
 def _title(run: Examined, cause: Hypothesis | None, first: Misfit) -> Text:
     side = run.side
-    counts = f"{len(run.misfits)} of {run.num_updates} updates"
-    counts_zh = f"{run.num_updates} 次更新中有 {len(run.misfits)} 次"
+    counts = f"{len(run.misfits)} of {len(run.reports)} updates"
+    counts_zh = f"{len(run.reports)} 次更新中有 {len(run.misfits)} 次"
     if cause is None:
         return Text(
             f"the {side.value} does not report the {first.metric} its configuration declares: "
-            f"{counts}, first at step {first.update.step}",
+            f"{counts}, first at step {first.report.step}",
             f"{_ZH[side]}报告的 {first.metric} 与其配置所声明的不符：{counts_zh}，"
-            f"最早在第 {first.update.step} 步",
+            f"最早在第 {first.report.step} 步",
         )
     return Text(
         f"the {side.value} {cause.what.en}: {counts} report a loss that this formula gives to "
-        f"rounding and the declared one does not, first at step {first.update.step}",
+        f"rounding and the declared one does not, first at step {first.report.step}",
         f"{_ZH[side]}{cause.what.zh}：{counts_zh}报告的损失与该公式在舍入范围内相等，"
-        f"而与所声明的公式不等，最早在第 {first.update.step} 步",
+        f"而与所声明的公式不等，最早在第 {first.report.step} 步",
     )
 
 
@@ -64,10 +63,10 @@ def _shown(run: Examined, side: Side, first: Misfit) -> float:
 
 
 def _evidence(side: Side, misfit: Misfit, cause: Hypothesis | None) -> list[Evidence]:
-    update, metric = misfit.update, misfit.metric
-    key = f"{metric} of update {update.number} of step {update.step}"
+    report, metric = misfit.report, misfit.metric
+    key = f"{metric}, {report.place.en} of step {report.step}"
     found = [
-        Evidence(str(update.source), side, key=key, values=(misfit.reported,)),
+        Evidence(str(report.source), side, key=key, values=(misfit.reported,)),
         Evidence(
             f"as declared, float64 (± {misfit.declared.rounding:.2g})",
             side,
@@ -76,7 +75,7 @@ def _evidence(side: Side, misfit: Misfit, cause: Hypothesis | None) -> list[Evid
         ),
     ]
     if cause is not None:
-        amount = recompute(update, cause.objective).get(metric)
+        amount = report.amounts(cause.objective).get(metric)
         if amount is not None:
             found.append(Evidence(f"if it {cause.what.en}", side, key=key, values=(amount.value,)))
     return found

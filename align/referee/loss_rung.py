@@ -48,10 +48,10 @@ def _judge(both: Sequence[Examined]) -> RungResult:
 
 
 def _aligned(both: Sequence[Examined]) -> Text:
-    counts = [run.num_updates for run in both]
+    counts = [len(run.reports) for run in both]
     return Text(
         "Both runs report the losses that their configurations declare "
-        f"({counts[0]} and {counts[1]} updates recomputed in float64).",
+        f"({counts[0]} and {counts[1]} reports of updates recomputed in float64).",
         f"两次运行报告的损失都与各自配置所声明的一致（以 float64 重算 {counts[0]} 次与 "
         f"{counts[1]} 次更新）。",
     )

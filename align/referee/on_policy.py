@@ -9,8 +9,16 @@ import torch
 from align.core.config_value import EffectiveConfig
 from align.core.errors import AlignError
 from align.core.run import ArtifactKind
-from align.referee.recompute import KL, POLICY, TOTAL
-from align.referee.update import NEEDED, OPTIONAL, Update, matrix, roundoff_of, tensors_by_step
+from align.referee.report import logged_losses
+from align.referee.update import (
+    NEEDED,
+    OPTIONAL,
+    Update,
+    keep_problem,
+    matrix,
+    roundoff_of,
+    tensors_by_step,
+)
 from dumps.readers.trainer_inputs import TrainerInputs
 from dumps.store.run_data import RunData
 
@@ -30,14 +38,14 @@ def on_policy_updates(
             try:
                 update = _update(number, batch, run)
             except AlignError as error:
-                run.problems.append(error)
+                keep_problem(run, error)
                 continue
             if update is not None:
                 yield update
 
 
 def _update(step: int, batch: TrainerInputs, run: RunData) -> Update | None:
-    reported, resolution = _logged(run, step)
+    reported, resolution = logged_losses(run, step)
     columns = {name: matrix(batch, name) for name in (*NEEDED, *OPTIONAL)}
     mask, old, advantages = (columns[name] for name in NEEDED)
     if mask is None or old is None or advantages is None or not reported:
@@ -62,15 +70,3 @@ def _update(step: int, batch: TrainerInputs, run: RunData) -> Update | None:
         roundoff=roundoff_of(recorded),
         resolution=resolution,
     )
-
-
-def _logged(run: RunData, step: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the losses logged at a step, and their resolution."""
-    reported, resolution = {}, {}
-    for name in (POLICY, KL, TOTAL):
-        series = run.metrics.get(name)
-        if series is not None and step in series.steps.tolist():
-            at = series.steps.tolist().index(step)
-            reported[name] = float(series.values[at])
-            resolution[name] = float(series.resolution[at])
-    return reported, resolution

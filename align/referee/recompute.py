@@ -25,6 +25,7 @@ from align.referee.update import Update
 
 POLICY, KL, TOTAL = "actor/pg_loss", "actor/kl_loss", "actor/loss"
 CLIPPED, DUAL_CLIPPED, APPROX_KL = "actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl"
+NORM = "actor/grad_norm"
 QUANTITIES = (POLICY, KL, TOTAL, CLIPPED, DUAL_CLIPPED, APPROX_KL)
 
 _Reduce = Callable[[Tensor], float]  # of token values [m, r]

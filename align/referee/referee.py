@@ -10,13 +10,12 @@ from align.core.errors import RunError
 from align.core.finding import Side
 from align.core.text import Text
 from align.objective.errors import ObjectiveError
+from align.referee.captured_updates import recorded_updates
 from align.referee.examine import examine
 from align.referee.link import Link, LinkVerdict
-from align.referee.on_policy import on_policy_updates
 from align.referee.probability_link import probability_link
 from align.referee.reward_links import advantage_link, reward_link
 from align.referee.step_batch import batch_steps, step_batch
-from align.referee.update import updates_of
 from align.referee.update_links import loss_links, norm_link, rate_link
 from dumps.store.run_data import RunData
 
@@ -45,15 +44,14 @@ def rule(run: RunData, step: int) -> Ruling:
     if batch is None:
         raise _no_step(run, step)
     config = effective(run.configs, run.run.manifest)
-    updates = list(updates_of(run, step)) or list(on_policy_updates(run, config, step))
     links = [reward_link(batch, config), probability_link(batch, config)]
     try:
         links.append(advantage_link(batch, config))
     except ObjectiveError as error:
         unknown = Text(str(error), str(error))
         links.append(Link("advantages", unknown, LinkVerdict.UNKNOWN))
-    links += loss_links(examine(Side.CANDIDATE, run, config, step), updates)
-    links += [norm_link(updates), rate_link(run, config, step)]
+    links += loss_links(examine(Side.CANDIDATE, run, config, step))
+    links += [norm_link(list(recorded_updates(run, step))), rate_link(run, config, step)]
     return Ruling(run.run.label, step, tuple(links))
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from align.core.errors import AlignError
 from align.core.run import ArtifactKind
-from align.referee.update import matrix, tensors_by_step
+from align.referee.update import keep_problem, matrix, tensors_by_step
 from align.rollout.trained_rows import TrainedStep, trained_steps
 from dumps.store.run_data import RunData
 
@@ -52,7 +52,7 @@ def step_batch(run: RunData, step: int) -> StepBatch | None:
     try:
         read = {name: matrix(file, name) for name in _TENSORS}
     except AlignError as error:
-        run.problems.append(error)
+        keep_problem(run, error)
         return None
     tensors = {name: tensor for name, tensor in read.items() if tensor is not None}
     trained = next((each for each in trained_steps(run) if each.step == step), None)

@@ -72,12 +72,7 @@ def updates_of(run: RunData, step: int | None = None) -> Iterator[Update]:
             try:
                 yield from _of_step(number, batches[number], file)
             except AlignError as error:
-                run.problems.append(error)
-
-
-def recorded_steps(run: RunData) -> list[int]:
-    """Return the steps whose updates are recorded."""
-    return sorted(tensors_by_step(run, ArtifactKind.UPDATES))
+                keep_problem(run, error)
 
 
 def tensors_by_step(run: RunData, kind: ArtifactKind) -> dict[int, TrainerInputs]:
@@ -87,7 +82,7 @@ def tensors_by_step(run: RunData, kind: ArtifactKind) -> dict[int, TrainerInputs
         try:
             read = reader_named(artifact.format, kind).read(artifact.path, lambda _: None)
         except AlignError as error:
-            run.problems.append(error)
+            keep_problem(run, error)
             continue
         if isinstance(read, TrainerInputs) and read.step is not None:
             files[read.step] = read
@@ -135,6 +130,12 @@ def _scalars(file: TrainerInputs) -> dict[str, list[float]]:
         if tensor is not None and tensor.ndim == 1:
             found[name] = [float(value) for value in tensor]
     return found
+
+
+def keep_problem(run: RunData, error: AlignError) -> None:
+    """Keep what could not be read among the run's problems, once."""
+    if str(error) not in map(str, run.problems):
+        run.problems.append(error)
 
 
 def matrix(file: TrainerInputs, name: str) -> Tensor | None:

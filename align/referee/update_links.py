@@ -9,54 +9,58 @@ from align.core.finding import Side
 from align.core.text import Text
 from align.curves.logged_schedule import logged_rates, read_as_declared
 from align.frameworks.declared_schedule import Law, declared_schedule
-from align.referee.examine import Examined, judged
-from align.referee.gradient_norms import NORM, SAME_NORM
+from align.referee.examine import Examined
+from align.referee.gradient_norms import SAME_NORM
 from align.referee.link import Link, LinkVerdict, not_recorded
 from align.referee.objective import Objective
-from align.referee.recompute import APPROX_KL, CLIPPED, DUAL_CLIPPED, KL, POLICY, QUANTITIES, TOTAL
+from align.referee.recompute import (
+    APPROX_KL,
+    CLIPPED,
+    DUAL_CLIPPED,
+    KL,
+    NORM,
+    POLICY,
+    QUANTITIES,
+    TOTAL,
+)
 from align.referee.update import Update
 from dumps.store.run_data import RunData
 
 _RATE = "actor/lr"
 
 
-def loss_links(found: Examined | Text, updates: Sequence[Update]) -> Iterator[Link]:
-    """Yield a link a reported number, at its first misfit or else at the first update."""
+def loss_links(found: Examined | Text) -> Iterator[Link]:
+    """Yield a link a reported number, at its first misfit or else at the first report."""
     if isinstance(found, Text):
         yield Link("loss", Text("-", "-"), LinkVerdict.NOT_RECORDED, note=found)
         return
     for name in QUANTITIES:
-        link = _loss_link(name, found, updates)
+        link = _loss_link(name, found)
         if link is not None:
             yield link
 
 
-def _loss_link(name: str, found: Examined, updates: Sequence[Update]) -> Link | None:
-    amounts = [(u, a[name]) for u in updates if name in (a := judged(u, found.objective))]
+def _loss_link(name: str, found: Examined) -> Link | None:
+    amounts = [(r, a[name]) for r in found.reports if name in (a := r.amounts(found.objective))]
     if not amounts:
         return None
-    wrong = [
-        (u, a) for u, a in amounts if not a.is_met_by(u.reported[name], u.resolution.get(name, 0.0))
-    ]
-    update, amount = (wrong or amounts)[0]
-    note = Text(f"update {update.number}", f"第 {update.number} 次更新")
+    wrong = [(report, amount) for report, amount in amounts if not report.meets(name, amount)]
+    report, amount = (wrong or amounts)[0]
+    note = _ASSUMED if found.assumed else report.place
     if wrong:
-        what = found.cause.what if found.cause else _UNKNOWN
-        note = Text(
-            f"{len(wrong)} of {len(amounts)} updates; the run {what.en}"
-            if found.cause
-            else f"{len(wrong)} of {len(amounts)} updates; {what.en}",
-            f"{len(amounts)} 次更新中有 {len(wrong)} 次；{what.zh}",
-        )
-    elif found.assumed:
-        note = _ASSUMED
+        count, of = len(wrong), len(amounts)
+        what = _UNKNOWN
+        if found.cause is not None:
+            instead = found.cause.what
+            what = Text(f"the run {instead.en}", f"该运行{instead.zh}")
+        note = Text(f"{count} of {of} updates; {what.en}", f"{of} 次更新中有 {count} 次；{what.zh}")
     return Link(
         name,
         declared_formula(name, found.objective),
         LinkVerdict.DIFFERS if wrong else LinkVerdict.AS_DECLARED,
-        update.reported[name],
+        report.values[name],
         amount.value,
-        amount.rounding + update.resolution.get(name, 0.0),
+        amount.rounding + report.resolution.get(name, 0.0),
         note,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import shlex
@@ -109,6 +110,16 @@ def model_files(model: str | None) -> list[Path]:
         return []
     found = [folder / name for name in MODEL_FILES if (folder / name).is_file()]
     return [path for path in found if path.stat().st_size <= MOST_MODEL_BYTES]
+
+
+def stop_ids(eos_id: int | None, model: str | None) -> frozenset[int]:
+    """Return the ids that end a response: the tokenizer's eos, and generation_config.json's."""
+    ids = set() if eos_id is None else {int(eos_id)}
+    path = Path(model, "generation_config.json") if model else None
+    if path is not None and path.is_file():
+        stated = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+        ids |= set(stated if isinstance(stated, list) else [] if stated is None else [stated])
+    return frozenset(ids)
 
 
 def _text(text: str) -> WriteFile:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from align.core.errors import RunError
 from dumps.capture.environment import child_environment
-from dumps.capture.failures import LOG_NAME
+from dumps.capture.failures import LOG_NAME, FailureLog
 from dumps.capture.plan import CapturePlan, write_plan
 from dumps.store.assemble_updates import assemble_updates
 from dumps.store.run_index import read_index
@@ -38,14 +38,21 @@ class Outcome:
     stopped: str | None
 
 
-def run_captured(plan: CapturePlan, command: Sequence[str]) -> Outcome:
+def run_captured(
+    plan: CapturePlan,
+    command: Sequence[str],
+    adjust: Callable[[dict[str, str]], dict[str, str]] = dict,
+) -> Outcome:
     """Run a command with its environment set up for capture, and wait for it.
+
+    Args:
+        adjust: adds to the environment what else the command is to have.
 
     Raises:
         RunError: The folder holds another run, or there is no such command.
     """
     refuse_used_folder(plan.run)
-    environment = child_environment(write_plan(plan), os.environ)
+    environment = adjust(child_environment(write_plan(plan), os.environ))
     try:
         child = subprocess.Popen(list(command), env=environment)
     except OSError as error:
@@ -57,7 +64,8 @@ def run_captured(plan: CapturePlan, command: Sequence[str]) -> Outcome:
         code = _wait(child)
     finally:
         signal.signal(signal.SIGTERM, previous)
-    assemble_updates(plan.run)
+    with FailureLog(plan.run, "align capture").kept("joining the updates of all ranks"):
+        assemble_updates(plan.run)
     return outcome(plan.run, code if code >= 0 else 128 - code)
 
 

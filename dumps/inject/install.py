@@ -64,12 +64,15 @@ def put_in(replay: Replay, module: ModuleType, point: HookPoint) -> None:
     Raises:
         ReplayRefused: The module has no such attribute: its version is one we do not know.
     """
-    owner_path, _, name = point.attribute.rpartition(".")
-    try:
-        owner = attrgetter(owner_path)(module) if owner_path else module
-        getattr(owner, name)
-    except AttributeError:
-        replay.refuse([Problem(f"{point.name} is not there: this version is not known")])
     driver_module, _, function = point.tap.partition(":")
     driver = getattr(import_module(f"{_DRIVERS}.{driver_module}"), function)
-    substitute(owner, name, driver, replay)
+    for attribute in point.attribute.split("|"):  # alternatives of one version's patch releases
+        owner_path, _, name = attribute.rpartition(".")
+        try:
+            owner = attrgetter(owner_path)(module) if owner_path else module
+            getattr(owner, name)
+        except AttributeError:
+            continue
+        substitute(owner, name, driver, replay)
+        return
+    replay.refuse([Problem(f"{point.name} is not there: this version is not known")])

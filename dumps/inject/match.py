@@ -45,3 +45,33 @@ def assign(step: Step, asked: Sequence[Prompt], taken: Collection[int] = ()) -> 
 def _same_row(group: Group, prompt: Prompt) -> bool:
     index = group.prompt.dataset_index
     return index is not None and index == prompt.dataset_index
+
+
+def place_rows(step: Step, rows: Sequence[tuple[Prompt, Sequence[int]]]) -> list[int | None]:
+    """Return the recorded row that each trained row is, by its place in ``step.records``.
+
+    A row whose response none of its prompt's recorded ones equals takes one that is left over, so
+    that it counts as unequal and not as generated; None where its prompt has none left.
+    """
+    left: dict[int, list[int]] = {}
+    for group in step.groups:
+        for row in group.rows:
+            left.setdefault(id(group), []).append(row)
+    found: list[int | None] = [None] * len(rows)
+    for exactly in (True, False):
+        for i, (prompt, ids) in enumerate(rows):
+            if found[i] is not None:
+                continue
+            fitting = [group for group in step.groups if group.prompt.asks_what(prompt)]
+            fitting.sort(key=lambda group: not _same_row(group, prompt))
+            for group in fitting:
+                place = _row(step, left[id(group)], tuple(ids) if exactly else None)
+                if place is not None:
+                    left[id(group)].remove(place)
+                    found[i] = place
+                    break
+    return found
+
+
+def _row(step: Step, rows: Sequence[int], ids: tuple[int, ...] | None) -> int | None:
+    return next((r for r in rows if ids is None or step.records[r].response_ids == ids), None)

@@ -32,7 +32,7 @@ def read_checkpoint(path: Path, *, unsafe: bool = False) -> WeightFiles:
         )
     folder = iteration_folder(path)
     if (folder / METADATA).is_file():
-        return read_torch_dist(folder, unsafe=unsafe)
+        return read_torch_dist(folder)
     if rank_files(folder):
         return read_megatron(path, unsafe=unsafe)
     if any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json")):

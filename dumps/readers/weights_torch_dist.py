@@ -24,23 +24,26 @@ if TYPE_CHECKING:
 METADATA = ".metadata"
 _STACKED = re.compile(r"((?:^|.*\.)layers)\.(?!\d+\.)(.+)")
 _OTHER = re.compile(r"^(optimizer|chained_\d+|rng_state|rerun_state_machine)|_extra_state")
-# what torch's and Megatron-core's own writers put into .metadata
-_HARMLESS = re.compile(
-    r"torch\.distributed\.checkpoint\.(metadata|filesystem|planner)\.\w+|torch\.\w+|"
-    r"torch\.serialization\._get_layout|"
-    r"collections\.(OrderedDict|defaultdict)|pathlib\.\w+|builtins\.(set|dict|list|tuple|slice)|"
-    r"torch\.distributed\._shard\.sharded_tensor\.metadata\.\w+"
-)
+_CHECKPOINT = "torch.distributed.checkpoint"
+# what the metadata is made of; none of it does anything when it is constructed
+_LOADED = {
+    *(f"{_CHECKPOINT}.metadata.{name}" for name in ("Metadata", "MetadataIndex", "StorageMeta")),
+    *(f"{_CHECKPOINT}.metadata.{kind}StorageMetadata" for kind in ("Tensor", "Bytes", "Chunk")),
+    *(f"{_CHECKPOINT}.metadata.{name}" for name in ("TensorProperties", "_MEM_FORMAT_ENCODING")),
+    *(f"{_CHECKPOINT}.filesystem.{name}" for name in ("_StorageInfo", "_StoragePrefix")),
+    *("torch.Size", "torch.device", "torch.serialization._get_layout"),
+    *("collections.OrderedDict", "builtins.set", "pathlib.PosixPath", "pathlib.WindowsPath"),
+}
 
 
-def read_torch_dist(folder: Path, *, unsafe: bool = False) -> WeightFiles:
-    """Read which tensors a distributed checkpoint holds.
+def read_torch_dist(folder: Path) -> WeightFiles:
+    """Read which tensors a distributed checkpoint holds, running nothing that it names.
 
     Raises:
-        DumpError: It is damaged, or its metadata names other classes than torch's own and
-            ``unsafe`` is not given.
+        DumpError: It is damaged.
+        MissingPackageError: torch is not installed.
     """
-    metadata = _metadata(folder, unsafe)
+    metadata = _metadata(folder)
     tensors: dict[str, StoredTensor] = {}
     files = {info.relative_path for info in metadata.storage_data.values()}
     for key, entry in metadata.state_dict_metadata.items():
@@ -50,20 +53,17 @@ def read_torch_dist(folder: Path, *, unsafe: bool = False) -> WeightFiles:
     return WeightFiles(str(folder), "torch_dist", (WeightShard(tensors),), missing)
 
 
-def _metadata(folder: Path, unsafe: bool) -> Any:
-    require("torch.distributed.checkpoint", extra="torch")
+def _metadata(folder: Path) -> Any:
     path = folder / METADATA
+    require("torch.distributed.checkpoint", extra="torch")
     try:
-        named = _globals(path.read_bytes())
-        strange = sorted(name for name in named if not _HARMLESS.fullmatch(name))
-        if strange and not unsafe:
-            raise DumpError(
-                where=str(path),
-                problem=f"names {', '.join(strange[:3])}, which reading it would run",
-                fix="give --unsafe-pickle if you trust the file",
-            )
-        return _reader(folder).read_metadata()
-    except (pickle.UnpicklingError, EOFError, ValueError, OSError, ImportError, TypeError) as error:
+        found = _Unpickler(io.BytesIO(path.read_bytes())).load()
+        _ = found.storage_data.values(), found.state_dict_metadata.items()
+        return found
+    except (
+        *(pickle.UnpicklingError, EOFError, OSError, ImportError, AttributeError),
+        *(IndexError, KeyError, TypeError, ValueError, RecursionError),
+    ) as error:
         raise DumpError(
             where=str(path),
             problem=f"cannot be read as a distributed checkpoint ({str(error)[:120]})",
@@ -71,17 +71,15 @@ def _metadata(folder: Path, unsafe: bool) -> Any:
         ) from error
 
 
-def _globals(data: bytes) -> set[str]:
-    """Return every class or function a pickle names, without loading any of it."""
-    seen: set[str] = set()
+class _Unpickler(pickle.Unpickler):
+    """Loads torch's own records; Megatron's save plan and anything else stays inert."""
 
-    class Names(pickle.Unpickler):
-        def find_class(self, module: str, name: str) -> Any:
-            seen.add(f"{module}.{name}")
-            return type("Inert", (Inert,), {"__hash__": lambda self: id(self)})
-
-    Names(io.BytesIO(data)).load()
-    return seen
+    def find_class(self, module: str, name: str) -> Any:
+        torch = require("torch", extra="torch")
+        is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if is_dtype or f"{module}.{name}" in _LOADED:
+            return super().find_class(module, name)
+        return type("Inert", (Inert,), {"path": f"{module}.{name}"})
 
 
 def _reader(folder: Path) -> Any:

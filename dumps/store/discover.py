@@ -15,7 +15,7 @@ from dumps.store.manifest import FILE_NAME, read_manifest
 
 MAX_FILES = 20_000
 # Checkpoints and caches hold thousands of files that say nothing about a comparison.
-SKIPPED_FOLDERS = frozenset({".git", "__pycache__", "node_modules", ".venv"})
+SKIPPED_FOLDERS = frozenset({".git", "__pycache__", "node_modules", ".venv", ".align-replay"})
 
 
 def discover(

@@ -59,6 +59,7 @@ def filled_manifest(
         name=name or data.run.manifest.name,
         versions={**versions, **data.run.manifest.versions},
         notes=notes or data.run.manifest.notes,
+        replay=data.run.manifest.replay,
     )
 
 
@@ -71,7 +72,7 @@ def write_manifest(folder: Path, manifest: RunManifest) -> Path:
 
 def manifest_json(manifest: RunManifest) -> str:
     """Return the manifest as the text of its file."""
-    content = {
+    content: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
         "framework": manifest.framework,
         "framework_version": manifest.framework_version,
@@ -80,6 +81,8 @@ def manifest_json(manifest: RunManifest) -> str:
         "versions": dict(sorted(manifest.versions.items())),
         "notes": list(manifest.notes),
     }
+    if manifest.replay:
+        content["replay"] = dict(manifest.replay)
     return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
 
 
@@ -97,7 +100,15 @@ def _manifest_from_json(content: dict[str, object], path: Path) -> RunManifest:
         **texts,
         versions={str(key): str(value) for key, value in versions.items()},
         notes=tuple(map(str, notes)),
+        replay=_replay(content, path),
     )
+
+
+def _replay(content: dict[str, object], path: Path) -> dict[str, object]:
+    value = content.get("replay") or {}
+    if not isinstance(value, dict):
+        raise RunError(where=str(path), key="replay", problem="must be a mapping", fix=_FIX)
+    return value
 
 
 def _optional_string(content: dict[str, object], key: str, path: Path) -> str | None:

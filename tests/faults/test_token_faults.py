@@ -10,6 +10,7 @@ pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("transformers", reason="needs the extra torch")
 
 from align.core.rung import RungStatus
+from align.rollout.token_compare import Chosen, compare_tokens
 from align.rollout.tokens_rung import compare
 from align.stack.config import load_config
 from align.stack.faults.registry import faults
@@ -49,6 +50,19 @@ def test_a_planted_fault_is_named_and_nothing_else(folder: Path, name: str) -> N
     result = compare(trained(folder, "reference", Pipeline()), candidate)
     assert [finding.id for finding in result.findings] == [fault.finding_id]
     assert result.status is RungStatus.DIVERGED
+
+
+@pytest.mark.parametrize("name", ["eos_stripped", "retokenised", "mask_off_by_one"])
+def test_a_comparison_of_the_runs_row_by_row_names_it_first(folder: Path, name: str) -> None:
+    fault = faults()[name]
+    assert fault.change is not None
+    candidate = trained(folder, name, fault.change(Pipeline()))
+    reference = trained(folder, "reference", Pipeline())
+    result = compare_tokens(reference, candidate, Chosen())
+    assert result.findings[0].id == fault.finding_id
+    again = compare_tokens(reference, trained(folder, "repeat", Pipeline()), Chosen())
+    assert again.status is RungStatus.ALIGNED
+    assert {finding.id for finding in again.findings} <= {"tokens.retokenisation_drift"}
 
 
 def test_a_repeat_is_aligned_on_every_row(folder: Path) -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="the bundled stack trains with transf
 from align.config.normalise import effective
 from align.core.finding import Side
 from align.referee.examine import Examined, examine
-from align.referee.gradient_norms import NORM
+from align.referee.recompute import NORM
 from align.referee.referee import rule
 from align.referee.update import updates_of
 from align.stack.faults.registry import fault_named

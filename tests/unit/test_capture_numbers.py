@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from align.core.rollout_record import RolloutRecord
+from dumps.capture.describe import stop_ids
 from dumps.capture.failures import FailureLog
 from dumps.capture.fingerprints import fingerprint, signs, weight_fingerprints
 from dumps.capture.gradients import gradient_squares, plain_name
@@ -262,6 +263,14 @@ def test_vanished_eos_is_named() -> None:
     records = [RolloutRecord(response_ids=(5,), uid=uid) for uid in ("a", "a", "b", "b")]
     (message,) = broken(batch(records=records))
     assert message.startswith("eos has vanished: 4 responses")
+
+
+def test_a_response_may_end_with_any_id_that_generation_stops_at(tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [151645, 151643]}')
+    assert stop_ids(7, str(tmp_path)) == {7, 151645, 151643}
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 5}')
+    assert stop_ids(None, str(tmp_path)) == {5}
+    assert stop_ids(7, "org/model") == {7} and stop_ids(None, None) == frozenset()
 
 
 def test_responses_that_are_all_cut_are_no_vanished_eos() -> None:

@@ -53,7 +53,7 @@ def test_two_runs_that_compute_what_they_declare_are_aligned(
     other = updated_run(tmp_path / "b", given=tokens(1))
     result = compare(right, other)
     assert (result.status, ids(result)) == (RungStatus.ALIGNED, [])
-    assert "2 and 2 updates" in result.summary.en
+    assert "2 and 2 reports" in result.summary.en
 
 
 @pytest.mark.parametrize(("finding", "loss"), WRONG.values(), ids=list(WRONG))

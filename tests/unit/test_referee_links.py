@@ -109,8 +109,8 @@ def test_shapes_of_differing_log_probs_are_told_apart() -> None:
 
 
 def test_a_regression_is_that_of_the_closed_form() -> None:
-    x: npt.NDArray[np.float64] = np.arange(40.0)
-    y: npt.NDArray[np.float64] = 3 + 0.5 * x
+    x = np.arange(40, dtype=np.float64)
+    y = 3 + 0.5 * x
     slope, error = regression(x, y)
     assert slope == pytest.approx(0.5, abs=1e-12)
     assert error == pytest.approx(0.0, abs=1e-12)

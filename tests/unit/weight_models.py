@@ -56,6 +56,9 @@ def save_model(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> P
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.is_floating_point() and tensor.dim() > 0:
                 tensor.copy_(torch.randn_like(tensor) * 0.1)
+        for name_, tensor in model.named_parameters():
+            if "norm" in name_:
+                tensor.add_(1.0)
     model.to(dtype).save_pretrained(folder)
     return folder
 

@@ -21,11 +21,18 @@ def _run_the_next() -> None:
         spec.loader.exec_module(module)
 
 
+def _replay() -> None:
+    try:
+        from dumps.inject.install import install
+
+        install()
+    except Exception as error:  # Python goes on after any but this; a run without replay must not
+        raise SystemExit(f"align replay: not hooked: {type(error).__name__}: {error}") from error
+
+
 def _hook() -> None:
     if os.environ.get("ALIGN_REPLAY"):  # first, so that a capture sees what a replay makes
-        from dumps.inject.install import install as install_replay
-
-        install_replay()
+        _replay()
     if not os.environ.get("ALIGN_CAPTURE"):
         return
     try:

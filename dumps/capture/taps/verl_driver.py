@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from align.core.rollout_record import RolloutRecord
-from dumps.capture.describe import describe
+from dumps.capture.describe import describe, stop_ids
 from dumps.capture.invariants import broken_in_batch
 from dumps.capture.padding import joined, padded, rows_of
 from dumps.capture.plan import What
@@ -54,7 +54,7 @@ def trainer(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
     _driver = _Driver(
         trainer=self,
         text_of=decoder(tokenizer) if session.takes(What.ROLLOUTS) else None,
-        eos_ids=frozenset(() if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)),
+        eos_ids=stop_ids(tokenizer.eos_token_id, self.config.actor_rollout_ref.model.path),
         num_samples=int(rollout.n),
         longest=int(self.config.data.max_response_length),
     )

@@ -23,7 +23,9 @@ def ordered_positions(replay: Replay, dataset: Any, makes: Templating) -> list[i
     """
     steps = [read_step(replay.plan.order, n) for n in recorded_steps(replay.plan.order)]
     wanted = [(step.number, prompt_of(record)) for step in steps for record in step.records]
-    by_row = {row: position for position, row in enumerate(_rows_on_disk(dataset))}
+    by_row: dict[int | None, int] = {
+        row: position for position, row in enumerate(_rows_on_disk(dataset))
+    }
     by_content: dict[Hashable, list[int]] = defaultdict(list)
     own: list[Prompt] = []
     if any(prompt.ids is not None or prompt.text is not None for _, prompt in wanted):
@@ -35,14 +37,14 @@ def ordered_positions(replay: Replay, dataset: Any, makes: Templating) -> list[i
     lost: list[Problem] = []
     for number, prompt in wanted:
         if prompt.ids is None and prompt.text is None:
-            position = by_row.get(prompt.dataset_index)
+            place = by_row.get(prompt.dataset_index)
         else:
             key = prompt.ids if prompt.ids is not None else prompt.plain
-            position = _nearest(by_content.get(key, []), own, prompt)
-        if position is None:
+            place = _nearest(by_content.get(key, []), own, prompt)
+        if place is None:
             lost.append(Problem(f"--order: not in this data set: {prompt.shown}", number))
         else:
-            found.append(position)
+            found.append(place)
     if lost:
         replay.refuse(lost)
     return found

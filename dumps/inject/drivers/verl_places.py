@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from dumps.inject.match import assign
+from dumps.inject.match import place_rows
 from dumps.inject.recorded import Prompt, Step
+
+Lists = tuple[list[int], list[int]]
 
 
 def places_of_rows(
-    step: Step, batch: Any, uids: Mapping[str, tuple[int, int]]
+    step: Step, batch: Any, text_of: Callable[[Sequence[int]], str]
 ) -> list[int | None]:
     """Return places in the recorded step, None for rows of prompts that are not recorded.
 
     Args:
-        batch: a DataProto with ids, padded, and a uid a row.
-        uids: (step, group) of prompts dealt out; the others are found by their ids.
+        batch: a DataProto with ids, padded.
+        text_of: decodes prompts without special tokens, for records that have text alone.
     """
-    tensors = batch.batch
-    width = tensors["input_ids"].shape[1] - tensors["responses"].shape[1]
-    seen = tensors["attention_mask"] != 0
-    members: dict[str, list[int]] = {}
-    for i, uid in enumerate(batch.non_tensor_batch["uid"]):
-        members.setdefault(str(uid), []).append(i)
-    groups = {uid: uids[uid][1] for uid in members if uids.get(uid, (None,))[0] == step.number}
-    for uid in members.keys() - groups.keys():
-        first = members[uid][0]
-        ids = tensors["input_ids"][first, :width][seen[first, :width]].tolist()
-        (found,) = assign(step, [Prompt(tuple(ids))], list(groups.values()))
-        if found is not None:
-            groups[uid] = found
-    places: list[int | None] = [None] * len(seen)
-    for uid, group in groups.items():
-        left = list(step.groups[group].rows)
-        unlike = []
-        for i in members[uid]:
-            ids = tensors["responses"][i][seen[i, width:]].tolist()
-            twin = next((p for p in left if list(step.records[p].response_ids or ()) == ids), None)
-            if twin is None:
-                unlike.append(i)
-            else:
-                left.remove(twin)
-                places[i] = twin
-        for i, place in zip(unlike, left, strict=False):
-            places[i] = place
-    return places
+    indexes = batch.non_tensor_batch.get("index", [None] * len(batch.batch["input_ids"]))
+    needs_text = any(group.prompt.ids is None for group in step.groups)
+    rows = []
+    for index, (prompt, response) in zip(indexes, unpadded(batch.batch), strict=True):
+        text = text_of(prompt) if needs_text else None
+        number = None if index is None else int(index)
+        rows.append((Prompt(tuple(prompt), text, number), response))
+    return place_rows(step, rows)
+
+
+def unpadded(tensors: Any) -> Iterator[Lists]:
+    """Yield prompt and response ids of every row."""
+    ids, seen = tensors["input_ids"], tensors["attention_mask"] != 0
+    split = ids.shape[1] - tensors["responses"].shape[1]
+    for row, on in zip(ids, seen, strict=True):
+        yield row[:split][on[:split]].tolist(), row[split:][on[split:]].tolist()

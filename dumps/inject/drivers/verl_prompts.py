@@ -51,7 +51,9 @@ def templating(tokenizer: Any, data_config: Any) -> Templating:
     return Templating(tokenizer, options, None if limit is None else int(limit))
 
 
-def upcoming(loader: Any, makes: Templating, num_prompts: int, num_steps: int) -> list[list[Prompt]]:
+def upcoming(
+    loader: Any, makes: Templating, num_prompts: int, num_steps: int
+) -> list[list[Prompt]]:
     """Return the prompts of the next steps, drawn from copies: the loader itself does not move.
 
     Args:

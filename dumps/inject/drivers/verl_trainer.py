@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dumps.inject.drivers.verl_order import ordered_positions
-from dumps.inject.drivers.verl_places import places_of_rows
+from dumps.inject.drivers.verl_places import places_of_rows, unpadded
 from dumps.inject.drivers.verl_prompts import FixedOrder, Templating, templating, upcoming
 from dumps.inject.preflight import Candidate
 from dumps.inject.problem import Problem
@@ -67,7 +67,8 @@ def dispatch_queued(replay: Replay, original: Any, self: Any, prompts: Any) -> A
     uids = [str(uid) for uid in _column(prompts, "uid")]
     names = [name for name in ("raw_prompt", "index") if name in prompts]
     columns = {name: _column(prompts, name) for name in names}
-    stamps = _deal(replay, step, uids, [{n: c[i] for n, c in columns.items()} for i in range(len(uids))])
+    rows = [{n: c[i] for n, c in columns.items()} for i in range(len(uids))]
+    stamps = _deal(replay, step, uids, rows)
     prompts[STAMP] = NonTensorStack(*[NonTensorData(stamp) for stamp in stamps])
     return original(self, prompts)
 
@@ -136,7 +137,7 @@ def balanced_padded(
     if step is not None:
         import torch
 
-        places = places_of_rows(step, batch, _uids)
+        places = places_of_rows(step, batch, _decode)
         batch.reorder(torch.tensor(_recorded_order(places)))
     return result
 
@@ -171,17 +172,15 @@ def fit_padded(replay: Replay, original: Any, self: Any, *args: Any, **kwargs: A
     return fit(replay, original, self, *args, **kwargs)
 
 
-def consumed_padded(
-    replay: Replay, original: Any, batch: Any, *args: Any, **kwargs: Any
-) -> Any:
+def consumed_padded(replay: Replay, original: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
     """V0: write down what the step trained on."""
     if _trainer and "input_ids" in batch.batch:
         number = int(_trainer[0].global_steps)
         step = replay.step(number)
         tensors = batch.batch
-        rows = places_of_rows(step, batch, _uids) if step is not None else [None] * len(batch)
+        rows = places_of_rows(step, batch, _decode) if step is not None else [None] * len(batch)
         scores = tensors["token_level_scores"].double().sum(-1).tolist()
-        lists = _split(tensors)
+        lists = unpadded(tensors)
         lines = [(p, *ids, s) for p, ids, s in zip(rows, lists, scores, strict=True)]
         replay.consumed(NAME, number, lines)
     return original(batch, *args, **kwargs)
@@ -250,22 +249,14 @@ def _recorded_order(places: Sequence[int | None]) -> list[int]:
     return [i for _, i in sorted(ranked)]
 
 
-def _split(tensors: Any) -> Iterator[tuple[list[int], list[int]]]:
-    ids, seen = tensors["input_ids"], tensors["attention_mask"] != 0
-    split = ids.shape[1] - tensors["responses"].shape[1]
-    for row, on in zip(ids, seen, strict=True):
-        yield row[:split][on[:split]].tolist(), row[split:][on[split:]].tolist()
-
-
 def _column(batch: Any, name: str) -> list[Any]:
+    """Return a column of a TensorDict row by row: a tensor, or a stack of other things."""
     column = batch.get(name)
-    if hasattr(column, "tolist") and hasattr(column, "dim"):
-        return list(column.tolist()) if not hasattr(column, "tensordicts") else _stacked(column)
-    return _stacked(column)
-
-
-def _stacked(column: Any) -> list[Any]:
     return [getattr(column[i], "data", column[i]) for i in range(len(column))]
+
+
+def _decode(ids: Sequence[int]) -> str:
+    return str(_makes[0].tokenizer.decode(list(ids), skip_special_tokens=True))
 
 
 def _steps_done(trainer: Any) -> int:

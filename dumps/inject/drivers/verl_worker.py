@@ -30,9 +30,7 @@ class _Asked:
 _asked: ContextVar[_Asked | None] = ContextVar("align_replay_asked", default=None)
 
 
-async def agent_loop(
-    replay: Replay, original: Any, self: Any, *args: Any, **kwargs: Any
-) -> Any:
+async def agent_loop(replay: Replay, original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     """Run one agent loop for one response."""
     stamp = kwargs.pop(STAMP, "")
     if not stamp:

@@ -56,7 +56,7 @@ from megatron.core.models.gpt.gpt_layer_specs import (  # noqa: E402
     get_gpt_layer_local_spec,
 )
 from megatron.core.tensor_parallel import random as megatron_random  # noqa: E402
-from megatron.core.transformer import TransformerConfig, dot_product_attention  # noqa: E402
+from megatron.core.transformer import TransformerConfig, dot_product_attention, torch_norm  # noqa: E402
 from megatron.core.transformer.moe import experts, grouped_gemm_util  # noqa: E402
 from megatron.core.transformer.transformer_config import MLATransformerConfig  # noqa: E402
 
@@ -64,6 +64,12 @@ megatron_random._set_cuda_rng_state = lambda state, *args, **kwargs: torch.set_r
 megatron_random._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
 
 
+def rms_norm(kind: Any, config: Any, hidden_size: int, eps: float = 1e-5, **others: Any) -> Any:
+    """Make the norm that Megatron's refuses to be under sequence parallelism."""
+    return torch.nn.RMSNorm(hidden_size, eps=eps)
+
+
+torch_norm.WrappedTorchNorm.__new__ = staticmethod(rms_norm)
 filesystem_async._write_item = partial(
     filesystem_async._write_item, serialization_format=SerializationFormat.TORCH_SAVE
 )
@@ -127,6 +133,7 @@ def settings(hf: dict[str, Any], ranks: tuple[int, int, int, int], grouped: bool
         "pipeline_model_parallel_size": pipeline,
         "expert_model_parallel_size": expert,
         "virtual_pipeline_model_parallel_size": chunks if chunks > 1 else None,
+        "sequence_parallel": expert > 1 and tensor > 1,
     }
     num_experts = hf.get("num_local_experts") or hf.get("n_routed_experts")
     if num_experts:

@@ -1,0 +1,159 @@
+"""Updates of a captured run, from what every rank kept of its micro-batches."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from align.core.errors import AlignError
+from align.core.run import ArtifactKind
+from align.referee.recompute import NORM, POLICY
+from align.referee.update import (
+    Update,
+    keep_problem,
+    matrix,
+    roundoff_of,
+    tensors_by_step,
+    updates_of,
+)
+from dumps.readers.captured_step import CapturedStep
+from dumps.readers.registry import reader_named
+from dumps.readers.trainer_inputs import TrainerInputs
+from dumps.store.run_data import RunData
+
+_KEPT = ("log_probs", "old_log_probs", "advantages", "response_mask")
+_OF_BATCH = ("ref_log_prob", "rollout_log_probs")
+Micro = Mapping[str, npt.NDArray[np.generic]]
+
+
+def recorded_updates(run: RunData, step: int | None = None) -> Iterator[Update]:
+    """Yield the updates a run records in either form, in order, of one step where it is given."""
+    own = list(updates_of(run, step))
+    yield from own or _captured_updates(run, step)
+
+
+def _captured_updates(run: RunData, step: int | None) -> Iterator[Update]:
+    batches = tensors_by_step(run, ArtifactKind.TOKENS)
+    for number, ranks in sorted(_by_step(run).items()):
+        if step in (None, number):
+            for update in range(max(rank.num_updates for rank in ranks)):
+                found = _update(number, update, ranks, batches.get(number))
+                if found is not None:
+                    yield found
+
+
+def _by_step(run: RunData) -> dict[int, list[CapturedStep]]:
+    """Return the actors' parts of every step, by rank."""
+    found: dict[int, list[CapturedStep]] = defaultdict(list)
+    for artifact in run.run.of_kind(ArtifactKind.CAPTURE):
+        try:
+            read = reader_named(artifact.format, artifact.kind).read(artifact.path, lambda _: None)
+        except AlignError as error:
+            keep_problem(run, error)
+            continue
+        if isinstance(read, CapturedStep) and read.role == "actor":
+            found[read.step].append(read)
+    return {step: sorted(ranks, key=lambda rank: rank.rank) for step, ranks in found.items()}
+
+
+def _update(
+    step: int, number: int, ranks: Sequence[CapturedStep], batch: TrainerInputs | None
+) -> Update | None:
+    micros = [micro for rank in ranks for micro in _micros(rank, number)]
+    if not micros:
+        return None
+    width = max(micro["log_probs"].shape[1] for micro in micros)
+    joined = {name: _joined([micro[name] for micro in micros], width) for name in _KEPT}
+    sizes = torch.tensor([len(micro["log_probs"]) for micro in micros])
+    rows, columns = _columns_of(joined, batch)
+    return Update(
+        step=step,
+        number=number,
+        source=ranks[0].path,
+        rows=rows,
+        micro_batches=torch.repeat_interleave(torch.arange(len(micros)), sizes),
+        log_probs=joined["log_probs"],
+        entropys=None,
+        mask=joined["response_mask"],
+        old_log_probs=joined["old_log_probs"],
+        advantages=joined["advantages"],
+        ref_log_prob=columns.get("ref_log_prob"),
+        rollout_log_probs=columns.get("rollout_log_probs"),
+        reported=_reported(ranks, number),
+        norm_of_gradients=_norm(ranks, number),
+        roundoff=roundoff_of(micros[0]["log_probs"]),
+    )
+
+
+def _micros(rank: CapturedStep, number: int) -> Iterator[Micro]:
+    count = 0
+    while f"update.{number}.micro.{count}.log_probs" in rank.tensors:
+        prefix = f"update.{number}.micro.{count}."
+        micro = {name: rank.tensors.get(f"{prefix}{name}") for name in _KEPT}
+        kept = {name: tensor for name, tensor in micro.items() if tensor is not None}
+        if len(kept) == len(_KEPT):
+            yield kept
+        count += 1
+
+
+def _joined(parts: Sequence[npt.NDArray[np.generic]], width: int) -> Tensor:
+    """Lay rows below each other, padded on the right to one width."""
+    padded = [np.pad(p.astype(np.float64), ((0, 0), (0, width - p.shape[1]))) for p in parts]
+    return torch.from_numpy(np.concatenate(padded))
+
+
+def _reported(ranks: Sequence[CapturedStep], number: int) -> dict[str, float]:
+    """Return the policy loss that the micro-batches' make, and the norm."""
+    reported = {}
+    losses = [_losses(rank, number) for rank in ranks]
+    if all(losses):
+        share = 1.0 if ranks[0].losses_add_up else 1 / len(losses[0])
+        reported[POLICY] = sum(sum(own) for own in losses) * share / len(ranks)
+    norm = ranks[0].tensors.get(f"update.{number}.grad_norm")
+    if norm is not None:
+        reported[NORM] = float(norm.reshape(-1)[0].item())
+    return reported
+
+
+def _losses(rank: CapturedStep, number: int) -> list[float]:
+    prefix = f"update.{number}.micro."
+    named = (n for n in rank.tensors if n.startswith(prefix) and n.endswith(".policy_loss"))
+    return [float(rank.tensors[name].reshape(-1)[0].item()) for name in named]
+
+
+def _norm(ranks: Sequence[CapturedStep], number: int) -> float | None:
+    """Return the norm of the shards of all ranks; None where they are not kept."""
+    squares = [rank.gradient_squares(number) for rank in ranks]
+    if not all(squares):
+        return None
+    return math.sqrt(sum(value for own in squares for value in own.values()))
+
+
+def _columns_of(
+    joined: Mapping[str, Tensor], batch: TrainerInputs | None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Find every row in the step's batch by its old_log_probs; return its number and columns.
+
+    Rows that are not found, or a batch that is not recorded, are numbered as visited.
+    """
+    count, width = joined["old_log_probs"].shape
+    old = None if batch is None else matrix(batch, "old_log_probs")
+    if batch is None or old is None or old.shape[1] < width:
+        return torch.arange(count), {}
+    waiting: dict[bytes, list[int]] = defaultdict(list)
+    for row, values in enumerate(old[:, :width]):
+        waiting[values.numpy().tobytes()].append(row)
+    keys = [values.numpy().tobytes() for values in joined["old_log_probs"]]
+    if not all(waiting[key] for key in keys):
+        return torch.arange(count), {}
+    rows = torch.tensor(
+        [waiting[key].pop(0) if len(waiting[key]) > 1 else waiting[key][0] for key in keys]
+    )
+    read = {name: matrix(batch, name) for name in _OF_BATCH}
+    return rows, {name: t[rows, :width] for name, t in read.items() if t is not None}
