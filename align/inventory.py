@@ -112,12 +112,9 @@ def _optimizer(data: RunData) -> Text | None:
 
 
 def _updates(data: RunData) -> Text | None:
-    updates = data.run.of_kind(ArtifactKind.UPDATES)
-    return (
-        Text(f"updates of {len(updates)} steps", f"{len(updates)} 个 step 的更新")
-        if updates
-        else None
-    )
+    captured = [a for a in data.run.of_kind(ArtifactKind.CAPTURE) if a.format == "captured_step"]
+    files = [*data.run.of_kind(ArtifactKind.UPDATES), *captured]
+    return Text(f"updates in {len(files)} files", f"{len(files)} 个更新文件") if files else None
 
 
 def _sketches(data: RunData) -> Text | None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from align.core.errors import AlignError
+
 MOST_SHOWN = 20
 
 
-class ReplayRefused(RuntimeError):
+class ReplayRefused(AlignError):
     """The replay does not fit the run: raised into training, which must not go on."""
+
+    def __init__(self, text: str) -> None:  # one argument, as Ray pickles exceptions by those
+        super().__init__(where="align replay", problem=text, fix="")
+        self.args = (text,)
+
+    def __str__(self) -> str:
+        return self.problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +44,4 @@ def refusal(problems: Sequence[Problem]) -> ReplayRefused:
     lines = [f"  {problem}" for problem in problems[:MOST_SHOWN]]
     if len(problems) > MOST_SHOWN:
         lines.append(f"  and {len(problems) - MOST_SHOWN} more")
-    return ReplayRefused("\n".join(["align replay: the recorded rollouts do not fit:", *lines]))
+    return ReplayRefused("\n".join(["the recorded rollouts do not fit this run:", *lines]))

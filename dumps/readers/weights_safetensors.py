@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MAX_HEADER_BYTES = 1 << 28
+_VLLM_RANK = re.compile(r"model-rank-(\d+)-part-")  # vLLM's sharded_state, one rank's own tensors
 DTYPES = {
     "F64": "float64",
     "F32": "float32",
@@ -40,10 +42,12 @@ def read_safetensors(path: Path) -> WeightFiles:
         MissingPackageError: safetensors is not installed.
     """
     files, missing = _files(path)
-    tensors: dict[str, StoredTensor] = {}
+    by_rank: dict[int, dict[str, StoredTensor]] = {}
     for file in files:
-        tensors.update(_stored(file))
-    return WeightFiles(str(path), "safetensors", (WeightShard(tensors),), tuple(missing))
+        match = _VLLM_RANK.match(file.name)
+        by_rank.setdefault(int(match.group(1)) if match else 0, {}).update(_stored(file))
+    shards = (WeightShard(tensors, rank) for rank, tensors in sorted(by_rank.items()))
+    return WeightFiles(str(path), "safetensors", tuple(shards), tuple(missing))
 
 
 def _files(path: Path) -> tuple[list[Path], list[str]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+pytest.importorskip("torch", reason="needs the extra torch")
 
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 

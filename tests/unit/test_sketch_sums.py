@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+pytest.importorskip("torch", reason="needs the extra torch")
 
-from pathlib import Path
-
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 

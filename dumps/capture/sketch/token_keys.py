@@ -160,5 +160,5 @@ def _row_starts(shape: tuple[int, int], index: Tensor | None, device: torch.devi
 
 
 def _restarts(positions: Tensor) -> Tensor:
-    falls = positions[1:] < positions[:-1]
-    return torch.cat([torch.ones_like(falls[:1]), falls]) | (positions == 0)
+    first = torch.ones_like(positions[:1], dtype=torch.bool)
+    return torch.cat([first, positions[1:] < positions[:-1]]) | (positions == 0)

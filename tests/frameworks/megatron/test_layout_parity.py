@@ -28,7 +28,7 @@ from tests.unit.weight_models import CONFIGS, save_model
 SCRIPT = Path(__file__).with_name("real_model.py")
 VOCAB = 96
 MULTIPLE = 40  # pads 96 rows to 120 on one rank, to 160 on two
-LIMIT = 2e-6  # of the largest logit; the reference conversions measured 6.6e-7 to 8.3e-7
+LIMIT = 2e-6  # in float32, logits of about 2; measured 4.4e-7 to 1.5e-6
 
 
 class Case(NamedTuple):
@@ -158,7 +158,7 @@ def assert_same_logits(case: Case, out: Path, root: Path) -> None:
     largest = expected.abs().max().item()
     error = (torch.load(check(out)) - expected).abs().max().item()
     print(f"{case}: logits differ by {error:.2g}, the largest is {largest:.2g}")
-    assert error <= LIMIT * max(1.0, largest)
+    assert error <= LIMIT
 
 
 @pytest.mark.parametrize("case", COMPUTED, ids=str)

@@ -25,6 +25,8 @@ pytest.importorskip("transfer_queue", reason="verl's V1 trainer needs TransferQu
 
 from align.core.rung import Rung, RungStatus
 from align.ladder import climb
+from align.referee.link import LinkVerdict
+from align.referee.referee import rule
 from dumps.readers import captured_step
 from dumps.readers.trainer_inputs import read as read_inputs
 from dumps.store.discover import discover
@@ -235,6 +237,15 @@ def test_the_rungs_of_a_report_work_on_a_captured_run(pair: Pair) -> None:
     assert "64/64" in result[Rung.TOKENS].summary.en
     assert data(pair).framework_version == "0.9.1"
     assert not [f for f in data(pair).run.unknown]
+
+
+def test_every_link_of_a_captured_step_is_what_verl_declares(pair: Pair) -> None:
+    """The referee's formulas, held against verl's own numbers."""
+    for step in STEPS:
+        links = {link.name: link for link in rule(data(pair), step).links}
+        assert not [name for name, link in links.items() if link.verdict is LinkVerdict.DIFFERS]
+        for name in ("advantages", "actor/pg_loss", "actor/kl_loss", "actor/loss"):
+            assert links[name].verdict is LinkVerdict.AS_DECLARED, links[name]
 
 
 def test_a_capture_takes_at_most_two_hundredths_of_the_steps(pair: Pair) -> None:

@@ -21,10 +21,12 @@ class OrderedReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         data = queue.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["index", "session_id"]
         )
-        place = list(zip(data["index"].tolist(), data["session_id"].tolist(), strict=True))
+        columns = [_listed(data.get(name)) for name in ("index", "session_id")]
+        place = list(zip(*columns, strict=True))
         order = sorted(range(len(place)), key=place.__getitem__)
-        return queue.KVBatchMeta(
-            partition_id=batch.partition_id,
-            keys=[batch.keys[i] for i in order],
-            tags=[batch.tags[i] for i in order],
-        )
+        batch.reorder(order)
+        return batch
+
+
+def _listed(column: Any) -> list[int]:
+    return list(column.tolist() if hasattr(column, "tolist") else column)
