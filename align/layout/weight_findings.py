@@ -159,7 +159,8 @@ def _of_kind(
     for label, diffs in groups.items():
         details = [diff.detail for diff in diffs if diff.detail is not None]
         count = Text(f" ({len(diffs)} tensors)", f"（{len(diffs)} 个张量）")
-        title = joined([kind.title, details[0]]) if details else kind.title
+        shared = details[0] if len(set(details)) == 1 else None
+        title = joined([kind.title, shared]) if shared else kind.title
         is_rounding = kind.relation is Relation.ROUNDED
         yield Finding(
             id=kind.id if not label else f"{kind.id}.{label}",

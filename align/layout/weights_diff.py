@@ -86,7 +86,7 @@ def compare(
     reference: Checkpoint, candidate: Checkpoint, family: Family, done: Callable[[str], None]
 ) -> WeightsDiff:
     """Read both, one bundle of tensors at a time."""
-    digests: tuple[dict[bytes, str], dict[bytes, str]] = ({}, {})
+    digests: dict[str, bytes] = {}  # of candidate tensors that differ
     differing: list[WeightDiff] = []
     num_compared = 0
     for entry in bundles(reference, family):
@@ -98,14 +98,13 @@ def compare(
         found = [_diff(n, a, b) for n, a, b in zip(shared, ours, theirs, strict=True)]
         if len(shared) == len(names):
             found = _with_order(found, ours, theirs, entry, reference.sizes.head_dim)
-        for diff, a, b in zip(found, ours, theirs, strict=True):
+        for diff, tensor in zip(found, theirs, strict=True):
             if diff is not None and diff.relation is Relation.DIFFERENT:
-                digests[0][_digest(a)] = diff.name
-                digests[1][_digest(b)] = diff.name
+                digests[diff.name] = _digest(tensor)
         differing += [diff for diff in found if diff is not None]
         for name in shared:
             done(name)
-    differing = _with_other_names(differing, digests)
+    differing = _with_other_names(differing, digests, reference)
     return WeightsDiff(
         num_compared=num_compared,
         num_equal=num_compared - len(differing),
@@ -177,20 +176,28 @@ def _digest(tensor: Tensor) -> bytes:
 
 
 def _with_other_names(
-    differing: list[WeightDiff], digests: tuple[dict[bytes, str], dict[bytes, str]]
+    differing: list[WeightDiff], digests: dict[str, bytes], reference: Checkpoint
 ) -> list[WeightDiff]:
-    """Find tensors whose numbers the reference keeps under another name."""
-    held = {name: digests[0][key] for key, name in digests[1].items() if key in digests[0]}
-    return [
-        replace(
-            diff,
-            relation=Relation.OTHER_TENSOR,
-            detail=Text(f"is {held[diff.name]}", f"实为 {held[diff.name]}"),
-        )
-        if diff.name in held
-        else diff
-        for diff in differing
-    ]
+    """Find tensors whose numbers the reference keeps under another name.
+
+    Only for these the reference's tensors of the same shape are read once more.
+    """
+    shapes = {diff.shapes[0] for diff in differing if diff.name in digests}
+    wanted = set(digests.values())
+    held: dict[bytes, str] = {}
+    for name in reference.sources if wanted else ():
+        if reference.shape(name) in shapes:
+            digest = _digest(reference.load(name))
+            if digest in wanted:
+                held.setdefault(digest, name)
+    found = []
+    for diff in differing:
+        other = held.get(digests.get(diff.name, b""))
+        if other is not None:
+            detail = Text(f"is {other}", f"实为 {other}")
+            diff = replace(diff, relation=Relation.OTHER_TENSOR, detail=detail)
+        found.append(diff)
+    return found
 
 
 def _head(side: Checkpoint) -> Head | None:

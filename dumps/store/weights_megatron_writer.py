@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -64,7 +65,9 @@ def write_torch_dist(
     target.mkdir(parents=True)
     with mapped(root, tensors, done) as state:
         writer = FileSystemWriter(str(target), single_file_per_rank=True)
-        save(state, storage_writer=writer, no_dist=True)
+        with warnings.catch_warnings():  # that one process saves is what is meant
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            save(state, storage_writer=writer, no_dist=True)
     common = {"args": Namespace(**arguments), "checkpoint_version": _CHECKPOINT_VERSION}
     torch.save({**common, "iteration": 0}, target / "common.pt")
     versions = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -31,7 +32,7 @@ from dumps.inject.problem import ReplayRefused
 from dumps.inject.proof import prove
 from dumps.inject.replay import Replay
 
-EOS, PAD, N = 9, 0, 2
+EOS, PAD, N = 9, 8, 2
 
 
 @pytest.fixture(autouse=True)
@@ -189,7 +190,8 @@ def verl(
         train_dataloader = SimpleNamespace(sampler=object())
 
         def fit(self) -> Any:
-            for self.global_steps in range(1, self.total_training_steps + 1):
+            for step in range(1, self.total_training_steps + 1):
+                self.global_steps = step
                 asked = [prompt for prompt in prompts for _ in range(N)]
                 facts = {
                     "uid": np.array([f"u{p}" for p in asked], dtype=object),
@@ -382,8 +384,13 @@ def test_trl_stops_where_a_prompt_is_not_recorded(tmp_path: Path) -> None:
         trl.GRPOTrainer().train()
 
 
-def mindspeed_rl(pad: int, *, is_async: bool = False, **settings: Any) -> tuple[ModuleType, ...]:
-    """Return doubles of MindSpeed-RL's modules; the cut at the first pad is the worker's own."""
+def mindspeed_rl(given: int, *, is_async: bool = False, **settings: Any) -> tuple[ModuleType, ...]:
+    """Return doubles of MindSpeed-RL's modules; the cut at the first pad is the worker's own.
+
+    Args:
+        given: the tokenizer's pad; MindSpeed-RL takes 0 for none.
+    """
+    pad = given if given else EOS
 
     class BaseWorker:
         def collect_transfer_dock_data(
@@ -415,7 +422,7 @@ def mindspeed_rl(pad: int, *, is_async: bool = False, **settings: Any) -> tuple[
             guarantee_order=settings.get("guarantee_order", True),
         )
         generate_config = SimpleNamespace(sampling_config={"max_tokens": 4})
-        tokenizer = SimpleNamespace(pad=pad, eod=EOS, tokenizer=Tokenizer())
+        tokenizer = SimpleNamespace(pad=given, eod=EOS, tokenizer=Tokenizer())
 
         def __init__(self) -> None:
             self.dock: dict[int, Any] = {}
@@ -460,9 +467,12 @@ def split(responses: torch.Tensor, pad: int) -> list[torch.Tensor]:
     return cut
 
 
+@pytest.mark.parametrize("pad", [PAD, EOS, 0])
 @pytest.mark.parametrize("is_async", [False, True])
-def test_mindspeed_rl_puts_recorded_responses_into_the_dock(tmp_path: Path, is_async: bool) -> None:
-    modules, ours = mindspeed_rl(PAD, is_async=is_async), replay(tmp_path)
+def test_mindspeed_rl_puts_recorded_responses_into_the_dock(
+    tmp_path: Path, is_async: bool, pad: int
+) -> None:
+    modules, ours = mindspeed_rl(pad, is_async=is_async), replay(tmp_path)
     drive(ours, "mindspeed_rl", (2, 3), *modules)
     worker = modules[2].ActorHybridWorkerBase()
     worker.generate_sequences()
@@ -473,25 +483,17 @@ def test_mindspeed_rl_puts_recorded_responses_into_the_dock(tmp_path: Path, is_a
     assert (proof.identical, proof.holds) == (4, True)
 
 
-def test_an_eos_that_mindspeed_rl_invents_is_found_in_what_was_consumed(tmp_path: Path) -> None:
-    """With pad = eos a response that was cut gains an eos from the padding."""
-    cut = [*rows()[:-1], RolloutRecord(**{**asdict(rows()[-1]), "response_ids": (2, 4)})]
-    longer = RolloutRecord(**{**asdict(rows()[0]), "response_ids": (1, 3, 3, EOS)})
-    modules, ours = mindspeed_rl(EOS), replay(tmp_path, [longer, *cut[1:-1], unended(cut[-1])])
+def test_a_response_that_mindspeed_rl_cuts_at_a_pad_is_found_in_what_was_consumed(
+    tmp_path: Path,
+) -> None:
+    first, *others = rows()
+    with_pad = replace(first, response_ids=(1, PAD, 3, EOS), log_probs=None)
+    modules, ours = mindspeed_rl(PAD), replay(tmp_path, [with_pad, *others])
     drive(ours, "mindspeed_rl", (2, 3), *modules)
     modules[2].ActorHybridWorkerBase().generate_sequences()
     proof = prove(ours.plan)
     assert (proof.identical, proof.mismatches, proof.holds) == (3, 1, False)
     assert "another response" in proof.first[0]
-
-
-def asdict(record: RolloutRecord) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in RolloutRecord.__dataclass_fields__}
-
-
-def unended(record: RolloutRecord) -> RolloutRecord:
-    """A response of four tokens, the limit, that has no eos."""
-    return RolloutRecord(**{**asdict(record), "response_ids": (2, 4, 4), "finish_reason": "abort"})
 
 
 @pytest.mark.parametrize(
