@@ -60,7 +60,7 @@ def _yaml(written: Iterable[Written]) -> Iterator[str]:
 def _branch(tree: Mapping[str, object], indent: str) -> Iterator[str]:
     for name, item in tree.items():
         if isinstance(item, Written):
-            yield f"{indent}{name}: {_literal(item.value)}{_origin(item)}"
+            yield f"{indent}{name}: {literal(item.value)}{_origin(item)}"
         else:
             yield f"{indent}{name}:"
             assert isinstance(item, dict)
@@ -89,7 +89,7 @@ def _verl(translation: Translation) -> str:
 def _override(item: Written) -> str:
     """Return a Hydra override; a key the trainer's YAML lacks needs the plus sign."""
     plus = "+" if ".override_config." in item.key else ""
-    value = _literal(item.value)
+    value = literal(item.value)
     return shlex.quote(f"{plus}{item.key}={value}")
 
 
@@ -139,7 +139,7 @@ def _place(value: EffectiveValue) -> str:
     return f"{value.raw.key}, {provenance.source}{line}"
 
 
-def _literal(value: ConfigLeaf) -> str:
+def literal(value: ConfigLeaf) -> str:
     """Return a value as YAML 1.1, YAML 1.2 and Hydra read it alike.
 
     A float always has a point: PyYAML takes 1e-06 for a string.
@@ -153,7 +153,7 @@ def _literal(value: ConfigLeaf) -> str:
         mantissa, exponent, power = text.partition("e")
         return f"{mantissa}.0{exponent}{power}" if exponent and "." not in mantissa else text
     if isinstance(value, tuple):
-        return "[" + ",".join(_literal(item) for item in value) + "]"
+        return "[" + ",".join(literal(item) for item in value) + "]"
     if isinstance(value, str) and not _is_plain(value):
         return json.dumps(value, ensure_ascii=False)
     return str(value)

@@ -8,13 +8,13 @@ the denominator stated, and an interval decides: fail only if all of it is above
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
 from align.core.text import Text
 from align.core.threshold import Threshold
 from align.curves.bootstrap import block_length, interval, mean_interval, resample
+from align.curves.criterion import MIN_STEPS, Criterion, Outcome, criterion_of, too_short
 from align.curves.pair import PairedMetric, Pairing
 from align.curves.shift import relative_to
 from align.curves.smooth import smooth, window_for
@@ -27,45 +27,9 @@ CONVERGENCE_LIMIT = Threshold(
 )
 HORIZON_STEPS = Threshold(500, source="field acceptance: min(24 h, 500 steps)")
 HORIZON_S = Threshold(24 * 3600.0, source="field acceptance: min(24 h, 500 steps)")
-MIN_STEPS = Threshold(
-    30, source="ten blocks of n^(1/3) = 3 steps, the least a block bootstrap is drawn from"
-)
 MIN_FINAL_STEPS = 20
 REWARDS = ("critic/score/mean", "critic/rewards/mean")
 STEP_TIME = "timing_s/step"
-
-
-class Outcome(str, Enum):
-    """What an interval says about a limit."""
-
-    PASS = "pass"
-    FAIL = "fail"
-    UNDECIDED = "undecided"
-    TOO_SHORT = "too short"
-
-
-@dataclass(frozen=True, slots=True)
-class Criterion:
-    """One error of the reward curve against its limit.
-
-    Args:
-        name: "absolute_error" or "convergence_error".
-        reference, candidate: mean rewards over the steps the error is taken of.
-        error, low, high: fraction of ``scale`` with its 95 % interval; NaN where too short.
-        scale: the denominator.
-        formula: what was computed, with window, denominator and block length.
-    """
-
-    name: str
-    reference: float
-    candidate: float
-    error: float
-    low: float
-    high: float
-    scale: float
-    limit: Threshold
-    outcome: Outcome
-    formula: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +53,9 @@ def accept(pairing: Pairing) -> Acceptance | None:
     reward = next((metric for metric in found if metric is not None), None)
     if reward is None:
         return None
-    horizon, complete = _horizon(pairing, reward)
+    horizon, complete = horizon_of(pairing, reward)
     judged = reward.where(np.arange(len(reward)) < horizon).finite_only()
-    if len(judged) < MIN_STEPS.value:
-        criteria = _too_short(judged)
-    else:
-        criteria = (_absolute(judged, _reward_span(pairing)), _convergence(judged))
+    criteria = (absolute_error(judged, reward_span(pairing)), convergence_error(judged))
     return Acceptance(judged, len(judged), complete, criteria)
 
 
@@ -103,29 +64,27 @@ def final_steps(num_steps: int) -> int:
     return max(MIN_FINAL_STEPS, num_steps // 10)
 
 
-def decide(low: float, high: float, limit: float) -> Outcome:
-    """Compare an interval with a limit."""
-    if high <= limit:
-        return Outcome.PASS
-    return Outcome.FAIL if low > limit else Outcome.UNDECIDED
-
-
-def _horizon(pairing: Pairing, reward: PairedMetric) -> tuple[int, bool]:
+def horizon_of(
+    pairing: Pairing,
+    reward: PairedMetric,
+    num_steps: float = HORIZON_STEPS.value,
+    limit_s: float = HORIZON_S.value,
+) -> tuple[int, bool]:
     """Return how many steps lie within 24 h of the slower run and 500 steps, and if all are there.
 
     Step times are used where both runs recorded them.
     """
-    limit = int(HORIZON_STEPS.value)
+    limit = int(num_steps)
     time = pairing.get(STEP_TIME)
     if time is not None:
         slower = np.maximum(np.nancumsum(time.reference), np.nancumsum(time.candidate))
-        within = int((slower <= HORIZON_S.value).sum())
+        within = int((slower <= limit_s).sum())
         if within < len(time):
             limit = min(limit, within)
     return limit, len(reward) >= limit
 
 
-def _reward_span(pairing: Pairing) -> float | None:
+def reward_span(pairing: Pairing) -> float | None:
     """Return the width of the reward scale: best minus worst response of a typical step."""
     for name in REWARDS:
         extremes = [pairing.get(name.replace("mean", end)) for end in ("max", "min")]
@@ -136,84 +95,49 @@ def _reward_span(pairing: Pairing) -> float | None:
     return None
 
 
-def _absolute(reward: PairedMetric, span: float | None) -> Criterion:
+def absolute_error(
+    reward: PairedMetric, span: float | None, limit: Threshold = ABSOLUTE_LIMIT
+) -> Criterion:
+    """Judge the mean absolute difference of the smoothed curves.
+
+    Args:
+        reward: at steps where both sides are numbers.
+        span: the denominator; the reference's level where None.
+    """
+    if len(reward) < MIN_STEPS.value:
+        return too_short("absolute_error", reward.name, reward, limit)
     window = window_for(len(reward))
     difference = reward.candidate - reward.reference
     length = max(window, block_length(difference))
     scale = span or relative_to(float(reward.reference[-window:].mean()), reward.reference)
     drawn = np.abs(smooth(resample(difference, length), window)).mean(axis=1)
-    return _criterion(
+    return criterion_of(
         "absolute_error",
         reward,
         error=float(np.abs(smooth(difference, window)).mean()),
         bounds=interval(drawn),
         scale=scale,
-        limit=ABSOLUTE_LIMIT,
+        limit=limit,
         formula=_absolute_formula(len(reward), window, length, _SPAN if span else _LEVEL),
     )
 
 
-def _convergence(reward: PairedMetric) -> Criterion:
+def convergence_error(reward: PairedMetric, limit: Threshold = CONVERGENCE_LIMIT) -> Criterion:
+    """Judge the difference of the converged levels, the means of the last steps."""
+    if len(reward) < MIN_STEPS.value:
+        return too_short("convergence_error", reward.name, reward, limit)
     final = reward.where(np.arange(len(reward)) >= len(reward) - final_steps(len(reward)))
     difference = final.candidate - final.reference
     length = block_length(difference)
     low, high = mean_interval(difference, length)
-    return _criterion(
+    return criterion_of(
         "convergence_error",
         final,
         error=abs(float(difference.mean())),
         bounds=(max(low, -high, 0.0), max(abs(low), abs(high))),
         scale=relative_to(float(final.reference.mean()), reward.reference),
-        limit=CONVERGENCE_LIMIT,
-        formula=_convergence_formula(len(final), length),
-    )
-
-
-def _criterion(
-    name: str,
-    steps: PairedMetric,
-    *,
-    error: float,
-    bounds: tuple[float, float],
-    scale: float,
-    limit: Threshold,
-    formula: Text,
-) -> Criterion:
-    """Divide by the denominator and decide; a curve that is 0 throughout has no relative error."""
-    relative = [0.0 if v == 0 else v / scale if scale else np.inf for v in (error, *bounds)]
-    return Criterion(
-        name=name,
-        reference=float(steps.reference.mean()),
-        candidate=float(steps.candidate.mean()),
-        error=relative[0],
-        low=relative[1],
-        high=relative[2],
-        scale=scale,
         limit=limit,
-        outcome=decide(relative[1], relative[2], limit.value),
-        formula=formula,
-    )
-
-
-def _too_short(reward: PairedMetric) -> tuple[Criterion, ...]:
-    formula = Text(
-        f"not judged: {len(reward)} common steps, at least {MIN_STEPS.value:.0f} are needed "
-        f"({MIN_STEPS.source})",
-        f"未判定：两侧共有 {len(reward)} 步，至少需要 {MIN_STEPS.value:.0f} 步"
-        "（移动块自助法至少要能分出十个块，每块 n^(1/3) = 3 步）",
-    )
-    reference, candidate = (
-        float(v.mean()) if len(reward) else np.nan for v in (reward.reference, reward.candidate)
-    )
-    limits = {"absolute_error": ABSOLUTE_LIMIT, "convergence_error": CONVERGENCE_LIMIT}
-    return tuple(
-        Criterion(
-            *(name, reference, candidate, np.nan, np.nan, np.nan, np.nan),
-            limit=limit,
-            outcome=Outcome.TOO_SHORT,
-            formula=formula,
-        )
-        for name, limit in limits.items()
+        formula=_convergence_formula(len(final), length),
     )
 
 

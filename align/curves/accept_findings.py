@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from align.core.finding import Finding, Severity
 from align.core.rung import Rung
 from align.core.text import Text
-from align.curves.accept import HORIZON_STEPS, Acceptance, Criterion, Outcome
+from align.curves.accept import HORIZON_STEPS, Acceptance
+from align.curves.criterion import Criterion, Outcome
 from align.curves.onset import onset_of
 
 _NAMES = {
@@ -20,6 +21,7 @@ _OUTCOMES_ZH = {
     Outcome.FAIL: "不通过",
     Outcome.UNDECIDED: "未定",
     Outcome.TOO_SHORT: "步数太少",
+    Outcome.MISSING: "未记录",
 }
 
 

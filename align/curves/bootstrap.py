@@ -11,7 +11,7 @@ from align.curves.pair import FloatArray
 
 NUM_RESAMPLES = 1000
 CONFIDENCE = 0.95
-_SEED = 20250301
+SEED = 20250301
 
 
 def block_length(values: FloatArray) -> int:
@@ -37,7 +37,7 @@ def resample(values: FloatArray, length: int) -> FloatArray:
         float64 [NUM_RESAMPLES, n].
     """
     num = len(values)
-    generator = np.random.default_rng(_SEED)
+    generator = np.random.default_rng(SEED)
     starts = generator.integers(0, num - length + 1, (NUM_RESAMPLES, math.ceil(num / length)))
     steps = (starts[:, :, None] + np.arange(length)).reshape(NUM_RESAMPLES, -1)[:, :num]
     return values[steps]

@@ -10,13 +10,14 @@ from align.core.finding import Finding, Severity
 from align.core.metric import MetricLog
 from align.core.rung import Missing, Rung, RungResult, RungStatus
 from align.core.text import Text
-from align.curves.accept import Acceptance, Outcome, accept
+from align.curves.accept import Acceptance, accept
 from align.curves.accept_findings import acceptance_findings, coverage, criterion_name, outcome_name
 from align.curves.amplitude import find_amplitudes
 from align.curves.collapse import find_collapses
 from align.curves.collapse_findings import collapse_findings
 from align.curves.consistency import consistency_findings, is_consistency
 from align.curves.constant import constant_findings
+from align.curves.criterion import Outcome
 from align.curves.diverge import MIN_STEPS, find_shifts
 from align.curves.exact import exact_findings
 from align.curves.first_step import first_step_findings

@@ -10,6 +10,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
+_EXPLAINED = 0.9
 _BLOCK = 1 << 22  # elements taken to float64 at a time: 32 MiB
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _COARSE = (torch.bfloat16, torch.float16)
@@ -139,12 +140,14 @@ def distance(reference: Tensor, candidate: Tensor) -> Distance:
 
 
 def is_scaled(found: Distance, dtype: torch.dtype) -> bool:
-    """Tell a constant factor: what it leaves over is within the rounding of the coarser dtype.
+    """Tell a constant factor: it explains the difference, and leaves no more than rounding over.
 
     Rounding to nearest leaves at most half a unit in every element, so at most that in L2; the
-    limit is one unit. Both sums are kept in float64, whose cancellation hides below 1e-7.
+    limit is one unit. The sums' cancellation in float64 hides what is below 1e-7. A factor that
+    explains less than nine tenths of the squared difference is a by-product of other changes.
     """
-    return found.residual <= max(precision(dtype), 1e-7) and abs(found.gain) > 0
+    is_explained = (found.gain - 1) ** 2 >= _EXPLAINED * found.rel_l2**2
+    return found.gain != 0 and is_explained and found.residual <= max(precision(dtype), 1e-7)
 
 
 def _blocks(tensor: Tensor) -> Iterator[Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from align.core.errors import AlignError
 from align.core.run import ArtifactKind
-from align.referee.recompute import NORM, POLICY
+from align.referee.recompute import NORM, POLICY, TOTAL
 from align.referee.update import (
     Update,
     keep_problem,
@@ -34,16 +34,17 @@ Micro = Mapping[str, npt.NDArray[np.generic]]
 
 def recorded_updates(run: RunData, step: int | None = None) -> Iterator[Update]:
     """Yield the updates a run records in either form, in order, of one step where it is given."""
-    own = list(updates_of(run, step))
-    yield from own or _captured_updates(run, step)
+    own = run.run.of_kind(ArtifactKind.UPDATES)
+    yield from updates_of(run, step) if own else _captured_updates(run, step)
 
 
 def _captured_updates(run: RunData, step: int | None) -> Iterator[Update]:
     batches = tensors_by_step(run, ArtifactKind.TOKENS)
+    loss = TOTAL if run.framework == "mindspeed_rl" else POLICY
     for number, ranks in sorted(_by_step(run).items()):
         if step in (None, number):
             for update in range(max(rank.num_updates for rank in ranks)):
-                found = _update(number, update, ranks, batches.get(number))
+                found = _update(number, update, ranks, batches.get(number), loss)
                 if found is not None:
                     yield found
 
@@ -63,8 +64,13 @@ def _by_step(run: RunData) -> dict[int, list[CapturedStep]]:
 
 
 def _update(
-    step: int, number: int, ranks: Sequence[CapturedStep], batch: TrainerInputs | None
+    step: int,
+    number: int,
+    ranks: Sequence[CapturedStep],
+    batch: TrainerInputs | None,
+    loss: str,
 ) -> Update | None:
+    """Join an update's micro-batches; ``loss`` names what the framework's loss function returns."""
     micros = [micro for rank in ranks for micro in _micros(rank, number)]
     if not micros:
         return None
@@ -72,6 +78,10 @@ def _update(
     joined = {name: _joined([micro[name] for micro in micros], width) for name in _KEPT}
     sizes = torch.tensor([len(micro["log_probs"]) for micro in micros])
     rows, columns = _columns_of(joined, batch)
+    for name in _OF_BATCH:
+        own = [micro[name] for micro in micros if name in micro]
+        if len(own) == len(micros):
+            columns[name] = _joined(own, width)
     return Update(
         step=step,
         number=number,
@@ -85,7 +95,7 @@ def _update(
         advantages=joined["advantages"],
         ref_log_prob=columns.get("ref_log_prob"),
         rollout_log_probs=columns.get("rollout_log_probs"),
-        reported=_reported(ranks, number),
+        reported=_reported(ranks, number, loss),
         norm_of_gradients=_norm(ranks, number),
         roundoff=roundoff_of(micros[0]["log_probs"]),
     )
@@ -95,9 +105,9 @@ def _micros(rank: CapturedStep, number: int) -> Iterator[Micro]:
     count = 0
     while f"update.{number}.micro.{count}.log_probs" in rank.tensors:
         prefix = f"update.{number}.micro.{count}."
-        micro = {name: rank.tensors.get(f"{prefix}{name}") for name in _KEPT}
-        kept = {name: tensor for name, tensor in micro.items() if tensor is not None}
-        if len(kept) == len(_KEPT):
+        names = (*_KEPT, *_OF_BATCH)
+        kept = {n: rank.tensors[f"{prefix}{n}"] for n in names if f"{prefix}{n}" in rank.tensors}
+        if kept.keys() >= set(_KEPT):
             yield kept
         count += 1
 
@@ -108,13 +118,13 @@ def _joined(parts: Sequence[npt.NDArray[np.generic]], width: int) -> Tensor:
     return torch.from_numpy(np.concatenate(padded))
 
 
-def _reported(ranks: Sequence[CapturedStep], number: int) -> dict[str, float]:
-    """Return the policy loss that the micro-batches' make, and the norm."""
+def _reported(ranks: Sequence[CapturedStep], number: int, loss: str) -> dict[str, float]:
+    """Return the loss that the micro-batches' make, and the norm."""
     reported = {}
     losses = [_losses(rank, number) for rank in ranks]
     if all(losses):
         share = 1.0 if ranks[0].losses_add_up else 1 / len(losses[0])
-        reported[POLICY] = sum(sum(own) for own in losses) * share / len(ranks)
+        reported[loss] = sum(sum(own) for own in losses) * share / len(ranks)
     norm = ranks[0].tensors.get(f"update.{number}.grad_norm")
     if norm is not None:
         reported[NORM] = float(norm.reshape(-1)[0].item())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from align.core.config_value import EffectiveConfig
 from align.core.finding import Side
@@ -16,6 +17,8 @@ from align.referee.on_policy import on_policy_updates
 from align.referee.recompute import Amount
 from align.referee.report import Report, reports_of
 from dumps.store.run_data import RunData
+
+_KEPT = 3  # misfits that a finding quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +41,19 @@ class Examined:
 
     Args:
         objective: what the configuration declares.
-        reports: what was judged.
-        assumed: their log_probs are not recorded, and taken to be old_log_probs.
-        misfits: the first misfit of each report that has one.
+        num_reports: how many were judged.
+        assumed: the updates' log_probs are not recorded, and taken to be old_log_probs.
+        misfits: of the first reports that have one, each its first.
+        num_misfits: how many reports have one.
         fits: the hypotheses that give every reported number, where the declared loss does not.
     """
 
     side: Side
     objective: Objective
-    reports: tuple[Report, ...]
+    num_reports: int
     assumed: bool
     misfits: tuple[Misfit, ...]
+    num_misfits: int
     fits: tuple[Hypothesis, ...]
 
     @property
@@ -69,21 +74,37 @@ def examine(
     objective = declared_objective(config)
     if isinstance(objective, Text):
         return objective
-    updates = list(recorded_updates(run, step))
-    assumed = not updates
-    if assumed and objective.normalisation is Normalisation.MINI_BATCH:
-        updates = list(on_policy_updates(run, config, step))
-    reports = tuple(r for r in reports_of(updates, run) if r.amounts(objective))
-    if not reports:
+    kept: list[Misfit] = []
+    num_reports = num_misfits = 0
+    for report in reports(run, config, objective, step):
+        misfit = first_misfit(report, objective)
+        num_reports, num_misfits = num_reports + 1, num_misfits + (misfit is not None)
+        if misfit is not None and len(kept) < _KEPT:
+            kept.append(misfit)
+    if not num_reports:
         return Text("its updates are not recorded", "未记录其更新")
-    misfits = [misfit for report in reports if (misfit := first_misfit(report, objective))]
-    fits = tuple(explanations(reports, misfits, objective)) if misfits else ()
-    if assumed and misfits and not fits:
+    assumed = next(recorded_updates(run, step), None) is None
+    alive = _fitting(hypotheses(objective), [misfit.report for misfit in kept]) if kept else ()
+    fits = _fitting(alive, reports(run, config, objective, step)) if alive else ()
+    if assumed and kept and not fits:
         return Text(
             "its updates are not recorded, and it does not report the loss of old_log_probs",
             "未记录其更新，且所报告的损失与 old_log_probs 的计算结果不符",
         )
-    return Examined(side, objective, reports, assumed, tuple(misfits), fits)
+    return Examined(side, objective, num_reports, assumed, tuple(kept), num_misfits, tuple(fits))
+
+
+def reports(
+    run: RunData, config: EffectiveConfig, objective: Objective, step: int | None = None
+) -> Iterator[Report]:
+    """Yield what an objective can be judged by, a step at a time, as steps can be large."""
+    updates = recorded_updates(run, step)
+    first = next(updates, None)
+    if first is not None:
+        updates = chain([first], updates)
+    elif objective.normalisation is Normalisation.MINI_BATCH:
+        updates = on_policy_updates(run, config, step)
+    return (report for report in reports_of(updates, run) if report.amounts(objective))
 
 
 def first_misfit(report: Report, objective: Objective) -> Misfit | None:
@@ -94,19 +115,17 @@ def first_misfit(report: Report, objective: Objective) -> Misfit | None:
     return None
 
 
-def explanations(
-    reports: Sequence[Report], misfits: Sequence[Misfit], declared: Objective
-) -> Iterator[Hypothesis]:
-    """Yield the hypotheses that give every reported number of every report."""
-    telling = [misfit.report for misfit in misfits]
-    for hypothesis in hypotheses(declared):
-        if _fits(telling, hypothesis) and _fits(reports, hypothesis):
-            yield hypothesis
+def _fitting(tried: Iterable[Hypothesis], judged: Iterable[Report]) -> list[Hypothesis]:
+    """Return the hypotheses that give every number of every report, in one pass."""
+    alive = list(tried)
+    for report in judged:
+        alive = [hypothesis for hypothesis in alive if _fits(report, hypothesis)]
+    return alive
 
 
-def _fits(reports: Sequence[Report], hypothesis: Hypothesis) -> bool:
+def _fits(report: Report, hypothesis: Hypothesis) -> bool:
     """Whether a formula gives all numbers, those that it drops from the report aside."""
     try:
-        return all(first_misfit(report, hypothesis.objective) is None for report in reports)
+        return first_misfit(report, hypothesis.objective) is None
     except ObjectiveError:  # a formula that this loss cannot have
         return False

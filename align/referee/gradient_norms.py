@@ -7,7 +7,6 @@ k is a scaling that no loss shows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
@@ -34,34 +33,74 @@ class Factor:
     """``norm`` is ``other`` times a whole number, or that part of it.
 
     Args:
-        update: of the run under test.
+        where: update and step, for readers.
+        source: file it was read from.
         times: k or 1/k, k from 2.
     """
 
-    update: Update
+    where: str
+    step: int
+    source: str
     norm: float
     other: float
     times: float
 
 
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """One run's norms.
+
+    Args:
+        first: its first update with the norm of its gradients.
+        num_reported: updates that report a norm beside that of their gradients.
+        factors: those of them that are off by a whole factor.
+    """
+
+    first: Update
+    num_reported: int
+    factors: tuple[Factor, ...]
+
+    @property
+    def misreported(self) -> Factor | None:
+        """The factor by which every update's reported norm is off, None unless it is one."""
+        one = len({factor.times for factor in self.factors}) == 1
+        return self.factors[0] if one and len(self.factors) == self.num_reported else None
+
+
 def compare_norms(reference: RunData, candidate: RunData) -> RungResult | None:
     """Judge both runs' gradient norms; None where they are not recorded on both sides."""
-    ours, theirs = list(recorded_updates(reference)), list(recorded_updates(candidate))
-    if not all(any(_both_norms(u) for u in updates) for updates in (ours, theirs)):
+    ours, theirs = read_norms(reference), read_norms(candidate)
+    if ours is None or theirs is None:
         return None
-    norms = [
-        (side, factor)
-        for side, updates in ((Side.REFERENCE, ours), (Side.CANDIDATE, theirs))
-        if (factor := _misreported(updates)) is not None
-    ]
-    if len(norms) == 1:
-        return _result(_norm_finding(*norms[0]))
-    if norms:
+    sides = ((Side.REFERENCE, ours.misreported), (Side.CANDIDATE, theirs.misreported))
+    wrong = [(side, factor) for side, factor in sides if factor is not None]
+    if len(wrong) == 1:
+        return _result(_norm_finding(*wrong[0]))
+    if wrong:
         return RungResult(Rung.BACKWARD, RungStatus.UNDECIDED, _BOTH)
-    scaled = scaled_gradient(ours[0], theirs[0])
+    scaled = scaled_gradient(ours.first, theirs.first)
     if scaled is not None:
-        return _result(_scale_finding(ours[0], scaled))
-    return RungResult(Rung.BACKWARD, RungStatus.ALIGNED, _aligned(ours[0], theirs[0]))
+        return _result(_scale_finding(ours.first, theirs.first, scaled))
+    return RungResult(Rung.BACKWARD, RungStatus.ALIGNED, _aligned(ours.first, theirs.first))
+
+
+def read_norms(run: RunData) -> Norms | None:
+    """Read a run's norms, an update at a time; None where no gradients' norm is recorded."""
+    first: Update | None = None
+    factors: list[Factor] = []
+    num_reported = 0
+    for update in recorded_updates(run):
+        own, reported = update.norm_of_gradients, update.reported.get(NORM)
+        if own is None:
+            continue
+        first = first or update
+        if reported is None or (own == 0 and reported == 0):
+            continue
+        num_reported += 1
+        times = whole_factor(reported, own)
+        if times is not None:
+            factors.append(_factor(update, reported, own, times))
+    return None if first is None else Norms(first, num_reported, tuple(factors))
 
 
 def same_inputs(ours: Update, theirs: Update) -> bool:
@@ -82,7 +121,7 @@ def scaled_gradient(ours: Update, theirs: Update) -> Factor | None:
     if not mine or not other or not same_inputs(ours, theirs):
         return None
     times = whole_factor(other, mine)
-    return None if times is None else Factor(theirs, other, mine, times)
+    return None if times is None else _factor(theirs, other, mine, times)
 
 
 def whole_factor(norm: float, other: float) -> float | None:
@@ -97,40 +136,27 @@ def whole_factor(norm: float, other: float) -> float | None:
     return float(k) if ratio > 1 else 1 / k
 
 
-def _both_norms(update: Update) -> bool:
-    return update.norm_of_gradients is not None and NORM in update.reported
-
-
-def _misreported(updates: Sequence[Update]) -> Factor | None:
-    """Return the factor by which every update's reported norm is off, None unless it is one."""
-    found = [
-        Factor(u, u.reported[NORM], u.norm_of_gradients, times)
-        for u in updates
-        if u.norm_of_gradients is not None and NORM in u.reported
-        if (times := whole_factor(u.reported[NORM], u.norm_of_gradients)) is not None
-    ]
-    num_judged = sum(_both_norms(u) and u.reported[NORM] > 0 for u in updates)
-    one = len({factor.times for factor in found}) == 1 and len(found) == num_judged
-    return found[0] if one else None
+def _factor(update: Update, norm: float, other: float, times: float) -> Factor:
+    where = f"update {update.number} of step {update.step}"
+    return Factor(where, update.step, str(update.source), norm, other, times)
 
 
 def _norm_finding(side: Side, factor: Factor) -> Finding:
-    update, times = factor.update, factor.times
-    where = f"update {update.number} of step {update.step}"
+    times, where = factor.times, factor.where
     return Finding(
         id="backward.grad_norm",
         rung=Rung.BACKWARD,
         severity=Severity.ERROR,
         title=Text(
             f"the {side.value} takes the gradient norm to be {times:g} times that of its gradients "
-            f"in every update, {factor.norm:.6g} for {factor.other:.6g} at step {update.step}",
+            f"in every update, {factor.norm:.6g} for {factor.other:.6g} at step {factor.step}",
             f"{_ZH[side]}每次更新所用的梯度范数都是其真实梯度范数的 {times:g} 倍，"
-            f"第 {update.step} 步为 {factor.norm:.6g}，实际 {factor.other:.6g}",
+            f"第 {factor.step} 步为 {factor.norm:.6g}，实际 {factor.other:.6g}",
         ),
         reference=factor.norm if side is Side.REFERENCE else factor.other,
         candidate=factor.norm if side is Side.CANDIDATE else factor.other,
         evidence=(
-            Evidence(str(update.source), side, key=f"{NORM}, {where}", values=(factor.norm,)),
+            Evidence(factor.source, side, key=f"{NORM}, {where}", values=(factor.norm,)),
             Evidence(
                 f"L2 norm of all gradients, float64, {where}",
                 side,
@@ -154,15 +180,14 @@ def _norm_finding(side: Side, factor: Factor) -> Finding:
     )
 
 
-def _scale_finding(reference: Update, factor: Factor) -> Finding:
-    update, times = factor.update, factor.times
+def _scale_finding(reference: Update, update: Update, factor: Factor) -> Finding:
+    times, where = factor.times, factor.where
     num_micro_batches = len(set(update.micro_batches.tolist()))
     k = round(max(times, 1 / times))
     hint, hint_zh = "", ""
     if k == num_micro_batches:
         hint = f" {k} is its number of micro-batches an update."
         hint_zh = f"{k} 恰为每次更新的 micro-batch 数。"
-    where = f"update {update.number} of step {update.step}"
     return Finding(
         id="backward.scale",
         rung=Rung.BACKWARD,

@@ -9,7 +9,6 @@ from align.referee.examine import Examined, Misfit
 from align.referee.hypotheses import Hypothesis
 
 UNKNOWN = "loss.recomputed_differs"
-_QUOTED = 3
 _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
 
 
@@ -28,9 +27,7 @@ def loss_finding(run: Examined, *, alone: bool) -> Finding:
         reference=_shown(run, Side.REFERENCE, first),
         candidate=_shown(run, Side.CANDIDATE, first),
         evidence=tuple(
-            evidence
-            for misfit in run.misfits[:_QUOTED]
-            for evidence in _evidence(run.side, misfit, cause)
+            evidence for misfit in run.misfits for evidence in _evidence(run.side, misfit, cause)
         ),
         why=_why(run, cause),
         fix=cause.fix if cause is not None else _FIX_UNKNOWN,
@@ -40,8 +37,8 @@ def loss_finding(run: Examined, *, alone: bool) -> Finding:
 
 def _title(run: Examined, cause: Hypothesis | None, first: Misfit) -> Text:
     side = run.side
-    counts = f"{len(run.misfits)} of {len(run.reports)} updates"
-    counts_zh = f"{len(run.reports)} 次更新中有 {len(run.misfits)} 次"
+    counts = f"{run.num_misfits} of {run.num_reports} updates"
+    counts_zh = f"{run.num_reports} 次更新中有 {run.num_misfits} 次"
     if cause is None:
         return Text(
             f"the {side.value} does not report the {first.metric} its configuration declares: "

@@ -48,7 +48,7 @@ def _judge(both: Sequence[Examined]) -> RungResult:
 
 
 def _aligned(both: Sequence[Examined]) -> Text:
-    counts = [len(run.reports) for run in both]
+    counts = [run.num_reports for run in both]
     return Text(
         "Both runs report the losses that their configurations declare "
         f"({counts[0]} and {counts[1]} reports of updates recomputed in float64).",

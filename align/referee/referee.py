@@ -11,9 +11,10 @@ from align.core.finding import Side
 from align.core.text import Text
 from align.objective.errors import ObjectiveError
 from align.referee.captured_updates import recorded_updates
-from align.referee.examine import examine
+from align.referee.examine import Examined, examine, reports
 from align.referee.link import Link, LinkVerdict
 from align.referee.probability_link import probability_link
+from align.referee.report import Report
 from align.referee.reward_links import advantage_link, reward_link
 from align.referee.step_batch import batch_steps, step_batch
 from align.referee.update_links import loss_links, norm_link, rate_link
@@ -50,7 +51,11 @@ def rule(run: RunData, step: int) -> Ruling:
     except ObjectiveError as error:
         unknown = Text(str(error), str(error))
         links.append(Link("advantages", unknown, LinkVerdict.UNKNOWN))
-    links += loss_links(examine(Side.CANDIDATE, run, config, step))
+    examined = examine(Side.CANDIDATE, run, config, step)
+    judged: list[Report] = []
+    if isinstance(examined, Examined):
+        judged = list(reports(run, config, examined.objective, step))
+    links += loss_links(examined, judged)
     links += [norm_link(list(recorded_updates(run, step))), rate_link(run, config, step)]
     return Ruling(run.run.label, step, tuple(links))
 

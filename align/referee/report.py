@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -60,7 +60,7 @@ class Report:
         return {name: _mean([each[name] for each in found]) for name in names}
 
 
-def reports_of(updates: Sequence[Update], run: RunData) -> Iterator[Report]:
+def reports_of(updates: Iterable[Update], run: RunData) -> Iterator[Report]:
     """Yield every update's own report, and what the log adds to those of a step."""
     for step, group in groupby(updates, lambda update: update.step):
         of_step = tuple(group)

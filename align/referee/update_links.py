@@ -23,25 +23,30 @@ from align.referee.recompute import (
     QUANTITIES,
     TOTAL,
 )
+from align.referee.report import Report
 from align.referee.update import Update
 from dumps.store.run_data import RunData
 
 _RATE = "actor/lr"
 
 
-def loss_links(found: Examined | Text) -> Iterator[Link]:
-    """Yield a link a reported number, at its first misfit or else at the first report."""
+def loss_links(found: Examined | Text, judged: Sequence[Report]) -> Iterator[Link]:
+    """Yield a link a reported number, at its first misfit or else at the first report.
+
+    Args:
+        judged: the reports of one step.
+    """
     if isinstance(found, Text):
         yield Link("loss", Text("-", "-"), LinkVerdict.NOT_RECORDED, note=found)
         return
     for name in QUANTITIES:
-        link = _loss_link(name, found)
+        link = _loss_link(name, found, judged)
         if link is not None:
             yield link
 
 
-def _loss_link(name: str, found: Examined) -> Link | None:
-    amounts = [(r, a[name]) for r in found.reports if name in (a := r.amounts(found.objective))]
+def _loss_link(name: str, found: Examined, judged: Sequence[Report]) -> Link | None:
+    amounts = [(r, a[name]) for r in judged if name in (a := r.amounts(found.objective))]
     if not amounts:
         return None
     wrong = [(report, amount) for report, amount in amounts if not report.meets(name, amount)]

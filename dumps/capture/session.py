@@ -29,6 +29,7 @@ class Session:
         self.plan = plan
         self.log = FailureLog(plan.run, f"process {os.getpid()}")
         self.seconds = 0.0  # spent in taps since the last step
+        self._noted: tuple[str, int] | None = None
         self._writers: dict[str, Writer] = {}
 
     def takes(self, *kinds: What) -> bool:
@@ -47,25 +48,26 @@ class Session:
         for writer in self._writers.values():
             writer.drain()
 
-    def note_start(self, name: str, elapsed_s: float) -> None:
-        """Append what a tap took before the first step, as step 0, and leave it out of step 1.
+    def note_time(self, name: str, step: int) -> None:
+        """Have the time of a step's taps written down when the tap that calls this is through.
 
         Args:
-            elapsed_s: of the tap that calls this, which is counted when it returns.
+            step: 0 for what is done before the first.
         """
-        self.seconds += elapsed_s
-        self.note_time(name, 0)
-        self.seconds = -elapsed_s
+        self._noted = (name, step)
 
-    def note_time(self, name: str, step: int) -> None:
-        """Append what the taps took since the last step, and what the writer has taken so far."""
-        line = {
-            "step": step,
-            "tap_s": round(self.seconds, 6),
-            "writer_s": round(self.writer(name).num_seconds, 6),
-        }
-        self.seconds = 0.0
-        append_line(self.plan.run / TIMINGS / f"{name}.jsonl", line)
+    def count(self, elapsed_s: float) -> None:
+        """Count the time of a tap that is through."""
+        self.seconds += elapsed_s
+        if self._noted is not None:
+            name, step = self._noted
+            line = {
+                "step": step,
+                "tap_s": round(self.seconds, 6),
+                "writer_s": round(self.writer(name).num_seconds, 6),
+            }
+            self._noted, self.seconds = None, 0.0
+            append_line(self.plan.run / TIMINGS / f"{name}.jsonl", line)
 
 
 def timed(session: Session, tap: Tap) -> Tap:
@@ -77,7 +79,7 @@ def timed(session: Session, tap: Tap) -> Tap:
         try:
             after = tap(session, *args, **kwargs)
         finally:
-            session.seconds += time.perf_counter() - begin
+            session.count(time.perf_counter() - begin)
         return None if after is None else _timed_after(session, after)
 
     return called
@@ -89,7 +91,7 @@ def _timed_after(session: Session, after: Callable[[Any], Any]) -> After:
         try:
             return after(result)
         finally:
-            session.seconds += time.perf_counter() - begin
+            session.count(time.perf_counter() - begin)
 
     return called
 

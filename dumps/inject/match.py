@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from dumps.inject.recorded import Group, Prompt, Step
 
@@ -16,15 +16,9 @@ def assign(step: Step, asked: Sequence[Prompt], taken: Collection[int] = ()) -> 
     Args:
         taken: groups given before, by an earlier generation of the same step.
     """
-    free = [place for place in range(len(step.groups)) if place not in set(taken)]
-    by_ids: dict[object, list[int]] = {}
-    by_text: dict[object, list[int]] = {}
-    for place in free:
-        prompt = step.groups[place].prompt
-        if prompt.ids is not None:
-            by_ids.setdefault(prompt.ids, []).append(place)
-        elif prompt.plain is not None:
-            by_text.setdefault(prompt.plain, []).append(place)
+    gone = set(taken)
+    free = [place for place in range(len(step.groups)) if place not in gone]
+    places = _Places(step, free)
     given: set[int] = set()
     found: list[int | None] = [None] * len(asked)
     # rows whose data set index is recorded choose first, so that no other takes their group
@@ -32,8 +26,7 @@ def assign(step: Step, asked: Sequence[Prompt], taken: Collection[int] = ()) -> 
         for i, prompt in enumerate(asked):
             if found[i] is not None:
                 continue
-            fitting = [*by_ids.get(prompt.ids, ()), *by_text.get(prompt.plain, ())]
-            left = [place for place in fitting if place not in given]
+            left = [place for place in places.fitting(prompt) if place not in given]
             if same_row:
                 left = [p for p in left if _same_row(step.groups[p], prompt)]
             if left:
@@ -53,24 +46,39 @@ def place_rows(step: Step, rows: Sequence[tuple[Prompt, Sequence[int]]]) -> list
     A row whose response none of its prompt's recorded ones equals takes one that is left over, so
     that it counts as unequal and not as generated; None where its prompt has none left.
     """
-    left: dict[int, list[int]] = {}
-    for group in step.groups:
-        for row in group.rows:
-            left.setdefault(id(group), []).append(row)
+    left = [list(group.rows) for group in step.groups]
+    places = _Places(step, range(len(step.groups)))
     found: list[int | None] = [None] * len(rows)
     for exactly in (True, False):
         for i, (prompt, ids) in enumerate(rows):
             if found[i] is not None:
                 continue
-            fitting = [group for group in step.groups if group.prompt.asks_what(prompt)]
-            fitting.sort(key=lambda group: not _same_row(group, prompt))
-            for group in fitting:
-                place = _row(step, left[id(group)], tuple(ids) if exactly else None)
+            fitting = places.fitting(prompt)
+            for group in sorted(fitting, key=lambda g: not _same_row(step.groups[g], prompt)):
+                place = _row(step, left[group], tuple(ids) if exactly else None)
                 if place is not None:
-                    left[id(group)].remove(place)
+                    left[group].remove(place)
                     found[i] = place
                     break
     return found
+
+
+class _Places:
+    """Groups by what they answer."""
+
+    def __init__(self, step: Step, places: Iterable[int]) -> None:
+        self._by_ids: dict[object, list[int]] = {}
+        self._by_text: dict[object, list[int]] = {}
+        for place in places:
+            prompt = step.groups[place].prompt
+            if prompt.ids is not None:
+                self._by_ids.setdefault(prompt.ids, []).append(place)
+            elif prompt.plain is not None:
+                self._by_text.setdefault(prompt.plain, []).append(place)
+
+    def fitting(self, prompt: Prompt) -> list[int]:
+        """Return the groups that answer a prompt."""
+        return [*self._by_ids.get(prompt.ids, ()), *self._by_text.get(prompt.plain, ())]
 
 
 def _row(step: Step, rows: Sequence[int], ids: tuple[int, ...] | None) -> int | None:

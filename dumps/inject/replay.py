@@ -102,13 +102,15 @@ class Replay:
         theirs, ours = read_facts(self.plan.folder), facts_of(tokenizer)
         if theirs is not None and ours is not None:
             problems += differences(theirs, ours)
-        steps = [read_step(self.plan.rows, n) for n in wanted if n in self.steps]
-        for step in steps:
+        known = [number for number in wanted if number in self.steps]
+        for number in known:
+            step = read_step(self.plan.rows, number)
             problems += unfit_step(step, run, self.plan)
-            if step.number in asked:
-                problems += unasked(step, asked[step.number], (s for s in steps if s is not step))
+            if number in asked:
+                others = (read_step(self.plan.rows, n) for n in known if n != number)
+                problems += unasked(step, asked[number], others)
         line = {
-            "steps": [step.number for step in steps],
+            "steps": known,
             "prompts": sum(map(len, asked.values())),
             "tokenizer": theirs is not None and ours is not None,
         }
@@ -125,6 +127,30 @@ class Replay:
         """
         marks = [[place, fingerprint(p), fingerprint(r), score] for place, p, r, score in rows]
         append_line(self.plan.folder / CONSUMED / f"{name}.jsonl", {"step": step, "rows": marks})
+        self.verify(step, rows)
+
+    def verify(self, step: int, rows: Sequence[Sequence[Any]]) -> None:
+        """Compare rows on their way into training with the recorded ones they stand for.
+
+        Raises:
+            ReplayRefused: One is another.
+        """
+        read = self.step(step)
+        if read is None:
+            return
+        for i, (place, prompt, response, *_) in enumerate(rows):
+            if place is None:
+                continue
+            record = read.records[place]
+            own = [record.prompt_ids, record.response_ids]
+            for what, was, now in zip(("prompt", "response"), own, (prompt, response), strict=True):
+                if was is not None and list(was) != list(now):
+                    text = (
+                        f"row {i} reaches training with another {what} than recorded "
+                        f"({len(now)} tokens, {len(was)} recorded); is npu-align installed on "
+                        "every node?"
+                    )
+                    self.refuse([Problem(text, step)])
 
     def refuse_unless_allowed(self, problems: Iterable[Problem]) -> None:
         """Go on where rows are merely missing and may be generated.

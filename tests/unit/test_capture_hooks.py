@@ -27,7 +27,7 @@ from dumps.capture.failures import FailureLog, RunStopped
 from dumps.capture.install import TABLES, hook_points, put_in
 from dumps.capture.launch import outcome, run_captured
 from dumps.capture.plan import BY_DEFAULT, CapturePlan, What, read_plan, write_plan
-from dumps.capture.session import Session
+from dumps.capture.session import Session, timed
 from dumps.capture.wrap import wrap
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -339,3 +339,20 @@ def test_the_summary_tells_why_a_run_was_stopped_apart_from_failures(tmp_path: P
     assert ended.stopped == "step 2: NaN"
     assert ended.failures == ("dropped: step 3: the disk is too slow",)
     assert "stopped: step 2: NaN" in as_text(tmp_path, ended)
+
+
+def test_the_time_of_a_tap_is_counted_to_the_step_it_records(tmp_path: Path) -> None:
+    session = Session(CapturePlan(tmp_path))
+
+    def tap(session: Session, step: int) -> None:
+        session.note_time("driver-0", step)
+        time.sleep(0.05 * step)
+
+    module = owner(double=double)
+    wrap(module, "double", "m:double", timed(session, tap), session.log)
+    for step in (1, 3, 2):
+        module.double(step)
+    lines = (tmp_path / "capture_timings/driver-0.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["step"] for row in rows] == [1, 3, 2]
+    assert all(row["tap_s"] >= 0.05 * row["step"] for row in rows)

@@ -10,8 +10,9 @@ import pytest
 
 from align.core.finding import Severity
 from align.core.metric import MetricLog, MetricSeries
-from align.curves.accept import Acceptance, Outcome, accept, decide, final_steps
+from align.curves.accept import Acceptance, accept, final_steps
 from align.curves.accept_findings import acceptance_findings
+from align.curves.criterion import Outcome, decide
 from align.curves.pair import pair_logs
 
 SIGMA, PLATEAU, STEPS = 0.02, 0.6, 500

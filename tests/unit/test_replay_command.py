@@ -89,8 +89,11 @@ def test_a_replay_into_the_same_settings_is_the_same_run(replaying: Replaying) -
 def test_a_candidate_that_would_sample_otherwise_trains_on_the_recorded_tokens(
     replaying: Replaying,
 ) -> None:
-    """Another temperature of the engine: without a replay not a token would be the same."""
-    out = replaying.run("actor_rollout_ref.rollout.seed=9")
+    other = "actor_rollout_ref.rollout.seed=9"
+    alone, steps = replaying.folder / "alone", f"trainer.total_training_steps={STEPS}"
+    stack.train(tiny(steps, other), alone, warmup_cache=replaying.recorded / "warmup")
+    assert rollouts(alone)[0] != rollouts(replaying.recorded)[0]
+    out = replaying.run(other)
     assert metrics(out) == metrics(replaying.recorded)
     assert replaying.proof.holds
 
@@ -105,7 +108,7 @@ def test_another_row_order_is_refused_and_can_be_set(replaying: Replaying) -> No
 
 def test_changed_n_is_refused(replaying: Replaying) -> None:
     with pytest.raises(ReplayRefused, match="n has changed"):
-        replaying.run("actor_rollout_ref.rollout.n=4", "data.train_batch_size=2")
+        replaying.run("actor_rollout_ref.rollout.n=4")
 
 
 def test_a_missing_step_is_refused_or_generated_and_counted(replaying: Replaying) -> None:

@@ -123,7 +123,7 @@ def verl(
             client = getattr(server, client_name)()
             prompt = Tokenizer().apply_chat_template(kwargs["raw_prompt"])
             output = await client.generate("x", prompt_ids=prompt, sampling_params=sampling_params)
-            assert "align_replay" not in kwargs
+            assert ("align_replay" not in kwargs) or settings.get("is_bare")
             made = SimpleNamespace(prompt=prompt, out=output, reward_score=None, extra_fields={})
             await self._compute_score([made], kwargs=kwargs)
             return made
@@ -291,6 +291,19 @@ def test_verl_generates_what_is_missing_where_that_is_allowed(
     assert (proof.identical, proof.generated, proof.holds) == (2, 2, True)
 
 
+def test_a_worker_that_was_not_hooked_is_found_before_the_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node without npu-align would generate, and nobody would notice."""
+    modules, trainer = verl(monkeypatch, (0, 9), [1, 2], is_bare=True)
+    bare = modules[0].AgentLoopWorker._run_agent_loop
+    ours = replay(tmp_path)
+    drive(ours, "verl", (0, 9), *modules)
+    modules[0].AgentLoopWorker._run_agent_loop = bare
+    with pytest.raises(ReplayRefused, match=r"another response .* on every node\?"):
+        trainer.fit()
+
+
 def test_a_version_of_verl_without_the_names_is_refused(tmp_path: Path) -> None:
     empty = module("verl.workers.rollout.llm_server")
     with pytest.raises(ReplayRefused, match="this version is not known"):
@@ -393,6 +406,8 @@ def mindspeed_rl(given: int, *, is_async: bool = False, **settings: Any) -> tupl
     pad = given if given else EOS
 
     class BaseWorker:
+        dock: dict[int, Any]
+
         def collect_transfer_dock_data(
             self,
             output: Any,
@@ -425,7 +440,7 @@ def mindspeed_rl(given: int, *, is_async: bool = False, **settings: Any) -> tupl
         tokenizer = SimpleNamespace(pad=given, eod=EOS, tokenizer=Tokenizer())
 
         def __init__(self) -> None:
-            self.dock: dict[int, Any] = {}
+            self.dock = {}
             self.actor_hybrid = models.ActorRolloutHybrid()
 
         def generate_sequences(self) -> None:
@@ -483,14 +498,15 @@ def test_mindspeed_rl_puts_recorded_responses_into_the_dock(
     assert (proof.identical, proof.holds) == (4, True)
 
 
-def test_a_response_that_mindspeed_rl_cuts_at_a_pad_is_found_in_what_was_consumed(
-    tmp_path: Path,
-) -> None:
+def test_a_response_that_mindspeed_rl_cuts_at_a_pad_never_reaches_the_dock(tmp_path: Path) -> None:
     first, *others = rows()
     with_pad = replace(first, response_ids=(1, PAD, 3, EOS), log_probs=None)
     modules, ours = mindspeed_rl(PAD), replay(tmp_path, [with_pad, *others])
     drive(ours, "mindspeed_rl", (2, 3), *modules)
-    modules[2].ActorHybridWorkerBase().generate_sequences()
+    worker = modules[2].ActorHybridWorkerBase()
+    with pytest.raises(ReplayRefused, match="row 2 reaches training with another response"):
+        worker.generate_sequences()
+    assert not worker.dock
     proof = prove(ours.plan)
     assert (proof.identical, proof.mismatches, proof.holds) == (3, 1, False)
     assert "another response" in proof.first[0]

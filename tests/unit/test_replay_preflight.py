@@ -202,7 +202,8 @@ def test_the_proof_holds_where_all_was_consumed_as_recorded(tmp_path: Path) -> N
 
 def test_the_proof_names_a_changed_response(tmp_path: Path) -> None:
     one = replay(tmp_path)
-    consume(one, 1, [0, 1, 2, 3], response=(1, 1))
+    with pytest.raises(ReplayRefused, match="row 0 reaches training with another response"):
+        consume(one, 1, [0, 1, 2, 3], response=(1, 1))
     proof = prove(one.plan)
     assert (proof.mismatches, proof.holds) == (1, False)
     assert proof.first == ("step 1 row 0: another response than recorded row 0",)

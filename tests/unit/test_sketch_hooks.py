@@ -163,9 +163,11 @@ def test_autocast_and_tf32_do_not_reach_the_sketch(tmp_path: Path) -> None:
     model, folder = tiny_qwen2(), tmp_path / "autocast"
     torch.set_float32_matmul_precision("medium")
     try:
-        with sketched_step(model, folder, 1, FailureLog(folder, "test")) as recorder:
-            with torch.autocast("cpu", torch.bfloat16):
-                recorder.add_weight("w", Phase.PARAMETER, model.lm_head.weight)
+        with (
+            sketched_step(model, folder, 1, FailureLog(folder, "test")) as recorder,
+            torch.autocast("cpu", torch.bfloat16),
+        ):
+            recorder.add_weight("w", Phase.PARAMETER, model.lm_head.weight)
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision("highest")

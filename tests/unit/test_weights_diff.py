@@ -126,6 +126,15 @@ def in_bfloat16(named: Named) -> None:
         named[name] = named[name].bfloat16()
 
 
+def train(named: Named) -> None:
+    """Change one number in a hundred by one unit of bfloat16, as a few small steps do."""
+    for name in (DOWN, UP):
+        weight = named[name].bfloat16()
+        bits = weight.view(torch.int16)
+        bits.view(-1)[::100] += 1
+        named[name] = weight.float()
+
+
 def nan(named: Named) -> None:
     named[DOWN][3, 4] = torch.nan
 
@@ -149,10 +158,11 @@ FAULTS: list[tuple[Callable[[Named], None], str, str, int]] = [
     (scale, "weights.scaled.by_2_5", "times 2.5", 1),
     (turn, "weights.transposed", "transposed", 1),
     (noise, "weights.different", "weights differ", 1),
+    (train, "weights.different", "weights differ", 2),
     (nan, "weights.nonfinite", "NaN", 1),
     (through_bfloat16, "weights.rounded", "rounding", 51),
     (in_bfloat16, "weights.rounded", "rounding", 51),
-    (shift_layers, "weights.other_tensor", "is model.layers.", 24),
+    (shift_layers, "weights.other_tensor", "hold the numbers of others", 24),
 ]
 
 

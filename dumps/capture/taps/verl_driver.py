@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,7 +48,6 @@ _driver: _Driver | None = None
 def trainer(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
     """Remember the trainer as ``fit`` begins, describe the run, and finish writing at its end."""
     global _driver
-    begin = time.perf_counter()
     rollout, tokenizer = self.config.actor_rollout_ref.rollout, self.tokenizer
     _driver = _Driver(
         trainer=self,
@@ -66,7 +64,7 @@ def trainer(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
     def finish(result: Any) -> None:
         session.drain()
 
-    session.note_start(NAME, time.perf_counter() - begin)
+    session.note_time(NAME, 0)
     return finish
 
 

@@ -110,6 +110,8 @@ def _positions(loader: Any, count: int) -> list[int]:
 
 def _copied(sampler: Any) -> Any:
     twin = copy.copy(sampler)
+    if isinstance(sampler, FixedOrder):
+        twin.rest = _copied(sampler.rest)
     generator = getattr(sampler, "generator", None)
     if generator is not None:
         twin.generator = generator.clone_state()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from dumps.capture.install import installed_version
 from dumps.inject.drivers.verl_order import ordered_positions
 from dumps.inject.drivers.verl_places import places_of_rows, unpadded
 from dumps.inject.drivers.verl_prompts import FixedOrder, Templating, templating, upcoming
+from dumps.inject.plan import Source
 from dumps.inject.preflight import Candidate
 from dumps.inject.problem import Problem
 from dumps.inject.recorded import Prompt
@@ -53,6 +56,9 @@ def fit(replay: Replay, original: Any, self: Any, *args: Any, **kwargs: Any) -> 
         )
     ]
     hidden = more if filters and not replay.plan.sets_order else []
+    version = installed_version("verl")
+    if replay.plan.rewards is Source.RECORDED and version is not None and version < (0, 7):
+        hidden.append(Problem("--rewards recorded needs verl 0.7 or later"))
     replay.check(run, wanted, asked, self.tokenizer, hidden)
     return original(self, *args, **kwargs)
 
@@ -118,6 +124,7 @@ def balanced_queued(
     """V1: see that no worker has refused, and put the rows into the recorded order."""
     replay.refuse_what_was_swallowed()
     _refuse_incomplete(replay, batch.keys)
+    replay.verify(int(self.global_steps), _queued_rows(replay, batch, ["prompts", "responses"]))
     batch = original(self, batch, *args, **kwargs)
     places = [
         None if tag.get("is_padding") else _queued_place(replay, key)
@@ -138,6 +145,8 @@ def balanced_padded(
         import torch
 
         places = places_of_rows(step, batch, _decode)
+        lists = unpadded(batch.batch)
+        replay.verify(step.number, [(p, *ids) for p, ids in zip(places, lists, strict=True)])
         batch.reorder(torch.tensor(_recorded_order(places)))
     return result
 
@@ -146,20 +155,8 @@ def consumed_queued(
     replay: Replay, original: Any, self: Any, batch: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """V1: write down what the step trained on, before the queue forgets it."""
-    from importlib import import_module
-
-    tags = zip(batch.keys, batch.tags, strict=True)
-    keys = [key for key, tag in tags if not tag.get("is_padding")]
-    data = import_module("transfer_queue").kv_batch_get(
-        keys=keys,
-        partition_id=batch.partition_id,
-        select_fields=["prompts", "responses", "rm_scores"],
-    )
-    scores = data.get("rm_scores", None)
-    totals = [None] * len(keys) if scores is None else [float(s.sum()) for s in scores.unbind()]
-    rows = zip(keys, data["prompts"].unbind(), data["responses"].unbind(), totals, strict=True)
-    lines = [(_queued_place(replay, k), p.tolist(), r.tolist(), s) for k, p, r, s in rows]
-    replay.consumed(NAME, int(self.global_steps), lines)
+    fields = ["prompts", "responses", "rm_scores"]
+    replay.consumed(NAME, int(self.global_steps), _queued_rows(replay, batch, fields))
     return original(self, batch, *args, **kwargs)
 
 
@@ -242,6 +239,19 @@ def _queued_place(replay: Replay, key: str) -> int | None:
     return None if step is None else step.groups[group].rows[sample]
 
 
+def _queued_rows(replay: Replay, batch: Any, fields: list[str]) -> list[tuple[Any, ...]]:
+    """Return (recorded row, prompt ids, response ids, score) of every row that is no padding."""
+    tags = zip(batch.keys, batch.tags, strict=True)
+    keys = [key for key, tag in tags if not tag.get("is_padding")]
+    data = import_module("transfer_queue").kv_batch_get(
+        keys=keys, partition_id=batch.partition_id, select_fields=fields
+    )
+    scores = data.get("rm_scores", None)
+    totals = [None] * len(keys) if scores is None else [float(s.sum()) for s in scores.unbind()]
+    rows = zip(keys, data["prompts"].unbind(), data["responses"].unbind(), totals, strict=True)
+    return [(_queued_place(replay, k), p.tolist(), r.tolist(), s) for k, p, r, s in rows]
+
+
 def _recorded_order(places: Sequence[int | None]) -> list[int]:
     """Return the batch's positions, recorded rows first and as recorded, the others as they are."""
     last = len(places) + max((p for p in places if p is not None), default=0)
@@ -252,7 +262,8 @@ def _recorded_order(places: Sequence[int | None]) -> list[int]:
 def _column(batch: Any, name: str) -> list[Any]:
     """Return a column of a TensorDict row by row: a tensor, or a stack of other things."""
     column = batch.get(name)
-    return [getattr(column[i], "data", column[i]) for i in range(len(column))]
+    items = [column[i] for i in range(len(column))]
+    return [item.data if hasattr(item, "batch_size") else item for item in items]
 
 
 def _decode(ids: Sequence[int]) -> str:

@@ -1,0 +1,1 @@
+"""Acceptance of a candidate under a declared policy: criteria, noise floor, certificate."""

@@ -1,0 +1,1 @@
+"""Which setting is it: experiments that narrow a cause down, and what recorded runs tell alone."""

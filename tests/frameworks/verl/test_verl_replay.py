@@ -1,0 +1,103 @@
+"""`align replay` into the real verl: what a captured run trained on, trained on again.
+
+The engine of these runs is seeded otherwise, so a response that it generates is another one. Three
+runs beside those of the captures, about four minutes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed")
+pytest.importorskip("transfer_queue", reason="verl's V1 trainer needs TransferQueue")
+
+from align.ladder import climb
+from dumps.readers import captured_step
+from dumps.store.discover import discover
+from dumps.store.run_data import RunData
+from tests.frameworks.verl.runs import BIN, STEPS, V0, Pair, Ran, start
+
+OTHER_COEFFICIENT = "actor_rollout_ref.actor.kl_loss_coef=0.1"
+OTHER_ENGINE = {"HF_CPU_SEED": "7", "XMOD": ",without_trl"}
+
+
+def replay(work: Path, name: str, recorded: Path, *overrides: str) -> Ran:
+    """Replay into a run that generates with verl's own agent loop and buffer."""
+    capture = work / f"{name}-capture"
+    prefix = f"{BIN / 'align'} replay --rollouts {recorded} -o {capture} --"
+    done = start(work, name, prefix, list(overrides), OTHER_ENGINE)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return Ran(work / name, capture)
+
+
+@pytest.fixture(scope="session")
+def v1_again(work: Path, v1: Pair) -> Ran:
+    return replay(work, "v1-replay", v1.captured.capture)
+
+
+@pytest.fixture(scope="session")
+def v0_again(work: Path, v0: Pair) -> Ran:
+    return replay(work, "v0-replay", v0.captured.capture, V0)
+
+
+@pytest.fixture(scope="session")
+def v1_planted(work: Path, v1: Pair) -> Ran:
+    return replay(work, "v1-planted", v1.captured.capture, OTHER_COEFFICIENT)
+
+
+@pytest.fixture(params=["v1", "v0"])
+def both(request: pytest.FixtureRequest) -> tuple[Ran, Ran]:
+    """Give the captured run, and the one it was replayed into."""
+    captured = request.getfixturevalue(request.param).captured
+    return captured, request.getfixturevalue(f"{request.param}_again")
+
+
+def rollouts(run: Ran, step: int) -> list[tuple]:
+    rows = pq.read_table(run.capture / f"rollout/step={step:06d}.parquet").to_pylist()
+    names = ("prompt_ids", "response_ids", "log_probs", "score", "dataset_index")
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+def data(run: Ran) -> RunData:
+    return RunData(discover([run.capture]))
+
+
+def test_the_same_tokens_are_trained_on_in_the_same_order(both: tuple[Ran, Ran]) -> None:
+    captured, again = both
+    for step in STEPS:
+        assert len(rollouts(captured, step)) == 32
+        assert rollouts(again, step) == rollouts(captured, step)
+
+
+def test_losses_and_gradients_are_bitwise_the_same(both: tuple[Ran, Ran]) -> None:
+    captured, again = both
+    first = captured.numerics()[1]
+    assert first["actor/grad_norm"] > 0 and first["actor/pg_loss"] != 0
+    assert again.numerics() == captured.numerics()
+    for step in STEPS:
+        parts = [
+            captured_step.read(run.capture / f"steps/{step:06d}/actor-0.safetensors").tensors
+            for run in both
+        ]
+        assert parts[0].keys() == parts[1].keys()
+        assert all((parts[0][name] == parts[1][name]).all() for name in parts[0])
+
+
+def test_the_manifest_proves_it_row_by_row(both: tuple[Ran, Ran]) -> None:
+    manifest = json.loads((both[1].capture / "align-run.json").read_text())
+    proof = manifest["replay"]
+    assert proof["holds"] and proof["recorded_sha256"] == proof["consumed_sha256"]
+    assert (proof["steps"], proof["rows"], proof["identical"]) == (2, 64, 64)
+    assert (proof["out_of_order"], proof["scores_differ"], proof["refused"]) == (0, 0, [])
+
+
+def test_a_planted_difference_is_the_first_thing_a_report_names(
+    v1_again: Ran, v1_planted: Ran
+) -> None:
+    assert rollouts(v1_planted, 1) == rollouts(v1_again, 1)
+    verdict = climb(data(v1_again), data(v1_planted)).verdict
+    assert verdict.finding_id == "config.actor.kl_loss_coef"
