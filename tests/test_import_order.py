@@ -28,7 +28,14 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ),
     ("align.layers", "align.referee"),
     ("align.stack", "align.ladder"),
-    ("align.bisect", "align.inventory", "align.doctor"),
+    (
+        "align.acceptance",
+        "align.bisect",
+        "align.doctor",
+        "align.inventory",
+        "align.next",
+        "align.watch",
+    ),
     ("reports",),
     ("align.cli",),
 )

@@ -66,6 +66,7 @@ def as_document(certificate: Certificate) -> dict[str, Any]:
             "bootstrap_seed": SEED,
             "num_repeats": judgement.num_repeats,
         },
+        "curve": None if certificate.curve is None else _drawn(certificate.curve),
         "results": [_result(result) for result in judgement.results],
         "inputs": [_input(given) for given in certificate.inputs],
     }
@@ -106,6 +107,19 @@ def _input(given: Input) -> dict[str, Any]:
         "files": [
             {"path": f.path, "size_bytes": f.size_bytes, "sha256": f.sha256} for f in given.files
         ],
+    }
+
+
+def _drawn(pair: CurvePair) -> dict[str, Any]:
+    return {
+        "metric": pair.metric,
+        "window": pair.window,
+        "steps": list(pair.reference.steps),
+        **{
+            f"{side}{kind}": [scalar_to_json(v) for v in values]
+            for side, curve in (("reference", pair.reference), ("candidate", pair.candidate))
+            for kind, values in (("", curve.values), ("_smoothed", curve.smoothed))
+        },
     }
 
 

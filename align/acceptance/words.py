@@ -83,9 +83,7 @@ def decision_sentence(judgement: Judgement) -> Text:
     en = "; ".join(f"{subject.en} ({state.en})" for subject, state in listed)
     zh = "；".join(f"{subject.zh}：{state.zh}" for subject, state in listed)
     if outcome is Outcome.FAIL:
-        return Text(
-            f"Not accepted under policy {name}: {en}.", f"按判据 {name} 未通过验收：{zh}。"
-        )
+        return Text(f"Not accepted under policy {name}: {en}.", f"按判据 {name} 未通过验收：{zh}。")
     return Text(
         f"Not decided under policy {name}: nothing fails, but not all is shown: {en}.",
         f"按判据 {name} 尚不能判定：没有不通过的条款，但以下条款未能证明：{zh}。",
@@ -100,18 +98,16 @@ def power_sentence(judgement: Judgement) -> Text:
         if r.task is None and math.isfinite(r.criterion.detectable)
     ]
     en = [
-        f"with this noise {c.num_steps} steps can show {amount(c, c.detectable)} "
-        f"({formula_name(c.name).en})"
+        f"{c.num_steps} steps can show {amount(c, c.detectable)} ({formula_name(c.name).en})"
         for c in known
     ]
     zh = [
-        f"在该噪声下，{c.num_steps} 步能显示出 {amount(c, c.detectable)} 的差异"
-        f"（{formula_name(c.name).zh}）"
+        f"{c.num_steps} 步能显示出 {amount(c, c.detectable)}（{formula_name(c.name).zh}）"
         for c in known
     ]
     if not known:
         return Text("No curve was judged.", "没有判定任何曲线。")
-    return Text(f"{'; '.join(en)}.".capitalize(), f"{'；'.join(zh)}。")
+    return Text(f"With this noise {', '.join(en)}.", f"在该噪声下，{'，'.join(zh)}的差异。")
 
 
 def noise_sentence(judgement: Judgement) -> Text:

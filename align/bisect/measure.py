@@ -65,12 +65,18 @@ def _metric(test: MetricTest, trial: RunData, reference: RunData | None) -> tupl
     value = float(series.values[np.isin(series.steps, steps)].mean())
     if other is not None:
         base = float(other.values[np.isin(other.steps, steps)].mean())
-        value = abs(value - base) / abs(base) if base else float("inf") * (value != base)
+        value = _relative(value, base)
     said = f"{test.metric} {value:.6g} over {len(steps)} steps"
     if not np.isfinite(value):
         return Reading(Outcome.BAD), said
     distance = (value - test.threshold) * (1 if test.bad_above else -1)
     return Reading(Outcome.BAD if distance > 0 else Outcome.GOOD, distance), said
+
+
+def _relative(value: float, base: float) -> float:
+    if value == base:
+        return 0.0
+    return abs(value - base) / abs(base) if base else float("inf")
 
 
 def _compared(
@@ -80,8 +86,8 @@ def _compared(
     if result.status is RungStatus.MISSING:
         return Reading(Outcome.UNRESOLVED), result.summary.en
     if isinstance(test, RungTest):
-        bad = result.status is RungStatus.DIVERGED
-        return Reading(Outcome.BAD if bad else Outcome.GOOD), f"{test.rung.value}: {result.status.value}"
+        outcome = Outcome.BAD if result.status is RungStatus.DIVERGED else Outcome.GOOD
+        return Reading(outcome), f"{test.rung.value}: {result.status.value}"
     found = [
         f.id
         for f in result.findings

@@ -62,6 +62,20 @@ class RungTest:
 Test = ExitCodeTest | MetricTest | FindingTest | RungTest
 
 
+def describe(test: Test) -> str:
+    """Say in words what makes a trial bad."""
+    if isinstance(test, ExitCodeTest):
+        return "bad: an exit code other than 0 (125 does not tell)"
+    if isinstance(test, FindingTest):
+        return f"bad: a finding {test.pattern} against {test.reference}"
+    if isinstance(test, RungTest):
+        return f"bad: rung {test.rung.value} diverges from {test.reference}"
+    side = "above" if test.bad_above else "below"
+    steps = f"last {test.steps}" if test.steps else "all"
+    against = f", relative to {test.reference}," if test.reference else ""
+    return f"bad: the mean of {test.metric} over {steps} steps{against} {side} {test.threshold:g}"
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """A difference that is no knob, and why."""

@@ -196,9 +196,7 @@ def _check_command(plan: Plan) -> None:
     """Refuse a command that would run every trial alike."""
     given, needed = placeholders(plan.command), set(_needed(plan))
     for name in sorted(needed - given):
-        raise _error(
-            plan.where, "command", f"lacks {{{name}}}", f"put {{{name}}} where it belongs"
-        )
+        raise _error(plan.where, "command", f"lacks {{{name}}}", f"put {{{name}}} where it belongs")
 
 
 def _needed(plan: Plan) -> Iterator[str]:

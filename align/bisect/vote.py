@@ -102,7 +102,7 @@ def majority(most: int, total: int) -> float:
 
     Source: Bayes with a uniform prior of the share p: P(p > 1/2) is a binomial sum over n + 1.
     """
-    return sum(comb(total + 1, i) for i in range(most + 1)) / 2 ** (total + 1)
+    return float(sum(comb(total + 1, i) for i in range(most + 1)) / 2 ** (total + 1))
 
 
 def _is_near(distance: float, scale: float | None) -> bool:

@@ -8,10 +8,12 @@ their command line and random state, need no unsafe loading. Numbers are mapped,
 from __future__ import annotations
 
 import io
+import mmap
 import pickle
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,19 +54,20 @@ class LazyTensor:
     stride: tuple[int, ...]
 
 
-def read_torch(path: Path, *, unsafe: bool = False) -> Any:
+def read_torch(path: Path, *, unsafe: bool = False, span: Span | None = None) -> Any:
     """Read a ``torch.save`` file as containers of `LazyTensor`.
 
     Args:
         unsafe: unpickle files of the old format, which can run any program.
+        span: where the archive lies, if it is not the whole file.
 
     Raises:
         DumpError: It is damaged, or of the format before torch 1.6 and ``unsafe`` is not given.
     """
-    if not zipfile.is_zipfile(path):
+    if span is None and not zipfile.is_zipfile(path):
         return _old_format(path, unsafe)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _archive(path, span) as archive:
             name = next(n for n in archive.namelist() if n.endswith("/data.pkl"))
             if archive.getinfo(name).file_size > _MAX_PICKLE:
                 raise ValueError("a pickle of more than 1 GiB")
@@ -78,6 +81,30 @@ def read_torch(path: Path, *, unsafe: bool = False) -> Any:
             problem=f"cannot be read as a torch file ({type(error).__name__}: {str(error)[:120]})",
             fix="copy it again; its copy or its save was cut off",
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The bytes of a larger file that are an archive."""
+
+    offset: int
+    length: int
+
+
+def read_slice(path: Path, span: Span) -> StoredTensor:
+    """Read one tensor that ``torch.save`` wrote into the middle of a file.
+
+    Raises:
+        DumpError: There is no tensor.
+    """
+    lazy = read_torch(path, span=span)
+    if not isinstance(lazy, LazyTensor):
+        raise DumpError(
+            where=str(path),
+            problem=f"holds no tensor at byte {span.offset}",
+            fix="copy the file again",
+        )
+    return StoredTensor(lazy.shape, lazy.dtype, str(path), partial(_load, path, lazy, span))
 
 
 def stored_tensors(path: Path, named: Any) -> dict[str, StoredTensor]:
@@ -102,9 +129,9 @@ def _same(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _load(path: Path, lazy: LazyTensor) -> Tensor:
+def _load(path: Path, lazy: LazyTensor, span: Span | None = None) -> Tensor:
     torch = require("torch", extra="torch")
-    start, size = _place(path, lazy.key)
+    start, size = _place(path, lazy.key, span)
     dtype = getattr(torch, lazy.dtype)
     width = dtype.itemsize
     last = lazy.offset + sum((n - 1) * s for n, s in zip(lazy.shape, lazy.stride, strict=True))
@@ -127,9 +154,50 @@ def _load(path: Path, lazy: LazyTensor) -> Tensor:
     return found
 
 
-def _place(path: Path, key: str) -> tuple[int, int]:
+@contextmanager
+def _archive(path: Path, span: Span | None) -> Iterator[zipfile.ZipFile]:
+    """Open an archive; one in the middle of a file is read as if the file ended there."""
+    with path.open("rb") as file:
+        if span is None:
+            with zipfile.ZipFile(file) as archive:
+                yield archive
+            return
+        view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        with view, zipfile.ZipFile(_Slice(view, span)) as archive:
+            yield archive
+
+
+class _Slice(io.RawIOBase):
+    """A part of mapped memory as a file, of which nothing is copied before it is read."""
+
+    def __init__(self, view: mmap.mmap, span: Span) -> None:
+        self._view, self._span, self._at = view, span, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._span.length}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._span.length - self._at)
+        count = left if size < 0 else min(size, left)
+        start = self._span.offset + self._at
+        self._at += count
+        return bytes(self._view[start : start + count])
+
+
+def _place(path: Path, key: str, span: Span | None) -> tuple[int, int]:
     """Return where a storage's bytes begin in the file, and how many there are."""
-    with zipfile.ZipFile(path) as archive:
+    with _archive(path, span) as archive:
         info = next(i for i in archive.infolist() if i.filename.endswith(f"/data/{key}"))
     if info.compress_type != zipfile.ZIP_STORED:
         raise DumpError(
@@ -138,11 +206,12 @@ def _place(path: Path, key: str) -> tuple[int, int]:
             problem="is compressed, which torch never writes",
             fix="save it again with torch.save",
         )
+    header = info.header_offset + (span.offset if span else 0)
     with path.open("rb") as stream:
-        stream.seek(info.header_offset + 26)
+        stream.seek(header + 26)
         lengths = stream.read(4)
     name, extra = int.from_bytes(lengths[:2], "little"), int.from_bytes(lengths[2:], "little")
-    return info.header_offset + 30 + name + extra, info.file_size
+    return header + 30 + name + extra, info.file_size
 
 
 class _Unpickler(pickle.Unpickler):

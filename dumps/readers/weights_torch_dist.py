@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from align.core.errors import DumpError
 from align.core.optional import require
 from dumps.readers.inert_pickle import Inert
 from dumps.readers.weights import StoredTensor, WeightFiles, WeightShard
+from dumps.readers.weights_torch import Span, read_slice
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,10 +83,6 @@ class _Unpickler(pickle.Unpickler):
         return type("Inert", (Inert,), {"path": f"{module}.{name}"})
 
 
-def _reader(folder: Path) -> Any:
-    return require("torch.distributed.checkpoint", extra="torch").FileSystemReader(str(folder))
-
-
 def _stored(folder: Path, metadata: Any, key: str, entry: Any) -> Mapping[str, StoredTensor]:
     shape = tuple(map(int, entry.size))
     dtype = str(entry.properties.dtype).removeprefix("torch.")
@@ -103,34 +100,57 @@ def _stored(folder: Path, metadata: Any, key: str, entry: Any) -> Mapping[str, S
 
 
 def _load(folder: Path, metadata: Any, key: str, layer: int | None) -> Tensor:
-    """Read one tensor, or one layer of a stacked one."""
+    """Put one tensor together from its chunks, or one layer of a stacked one."""
     torch = require("torch", extra="torch")
-    checkpoint = require("torch.distributed.checkpoint.planner", extra="torch")
-    helpers = require("torch.distributed.checkpoint.planner_helpers", extra="torch")
-    default = require("torch.distributed.checkpoint.default_planner", extra="torch")
-    meta = require("torch.distributed.checkpoint.metadata", extra="torch")
     entry = metadata.state_dict_metadata[key]
-    offsets = [0] * len(entry.size)
-    sizes = list(entry.size)
+    low, high = [0] * len(entry.size), list(entry.size)
     if layer is not None:
-        offsets[0], sizes[0] = layer, 1
-    chunk = meta.ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
-    target = torch.empty(sizes, dtype=entry.properties.dtype)
-    items = helpers.create_read_items_for_chunk_list(key, entry, [chunk])
-    reader = _reader(folder)
-    reader.set_up_storage_reader(metadata, True)
-    planner = default.DefaultLoadPlanner()
-    planner.set_up_planner({key: target}, metadata, True)
-    planner.lookup_tensor = lambda index: target
-    plan = reader.prepare_local_plan(checkpoint.LoadPlan(items))
-    try:
-        reader.read_data(plan, planner).wait()
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        low[0], high[0] = layer, layer + 1
+    target: Tensor = torch.empty(
+        [h - b for b, h in zip(low, high, strict=True)], dtype=entry.properties.dtype
+    )
+    num_read = 0
+    for chunk in entry.chunks:
+        start = [max(a, b) for a, b in zip(chunk.offsets, low, strict=True)]
+        ends = (o + s for o, s in zip(chunk.offsets, chunk.sizes, strict=True))
+        stop = [min(a, b) for a, b in zip(ends, high, strict=True)]
+        if all(a < b for a, b in zip(start, stop, strict=True)):
+            piece = _chunk(folder, metadata, key, chunk).load()
+            part = piece[_slices(start, stop, chunk.offsets)]
+            target[_slices(start, stop, low)] = part
+            num_read += part.numel()
+    if num_read != target.numel():
         raise DumpError(
             where=str(folder),
             key=key,
-            problem=f"cannot be read ({str(error)[:120]})",
-            fix="copy the checkpoint again, with all of its .distcp files",
-        ) from error
-    found: Tensor = target[0] if layer is not None else target
-    return found
+            problem=f"has chunks for {num_read} of {target.numel()} numbers",
+            fix="save the checkpoint again; its metadata is incomplete",
+        )
+    return target[0] if layer is not None else target
+
+
+def _slices(start: Sequence[int], stop: Sequence[int], base: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(a - o, b - o) for a, b, o in zip(start, stop, base, strict=True))
+
+
+def _chunk(folder: Path, metadata: Any, key: str, chunk: Any) -> StoredTensor:
+    """Find the chunk's bytes.
+
+    Raises:
+        DumpError: They are gone, cut off or encoded in a way that is not known.
+    """
+    records = require("torch.distributed.checkpoint.metadata", extra="torch")
+    info = metadata.storage_data.get(records.MetadataIndex(key, chunk.offsets))
+    if info is None or getattr(info, "transform_descriptors", None):
+        raise DumpError(
+            where=str(folder),
+            key=key,
+            problem="has no bytes, or compressed ones",
+            fix="save the checkpoint again without an extension",
+        )
+    path = folder / info.relative_path
+    if not path.is_file():
+        raise DumpError(
+            where=str(path), key=key, problem="is missing", fix="copy all of the .distcp files"
+        )
+    return read_slice(path, Span(info.offset, info.length))

@@ -38,7 +38,7 @@ def render(document: Mapping[str, Any], lang: str) -> str:
     report = from_document(document, where="report document")
     sections = sections_of(report)
     return (
-        _environment(lang)
+        environment(lang)
         .get_template("report.html.jinja")
         .render(
             report=report,
@@ -52,7 +52,7 @@ def render(document: Mapping[str, Any], lang: str) -> str:
 
 
 @cache
-def _environment(lang: str) -> jinja2.Environment:
+def environment(lang: str) -> jinja2.Environment:
     """Return templates in which every value is shown in ``lang``, visible and escaped."""
 
     def finalize(value: object) -> object:

@@ -191,7 +191,8 @@ def step_batch(*, uids: tuple[str, ...] = ("a", "a"), last: int = 9) -> Any:
         "token_level_scores": torch.tensor([[0.0, 1.0], [0.5, 0.0]]),
         "advantages": torch.zeros(2, 2),
     }
-    facts = {"uid": list(uids), "index": [7, 7], "data_source": ["tiny", "tiny"]}
+    info = [{"index": 7, "split": "train"}] * 2
+    facts = {"uid": list(uids), "extra_info": info, "data_source": ["tiny", "tiny"]}
     return SimpleNamespace(batch=tensors, non_tensor_batch=facts)
 
 

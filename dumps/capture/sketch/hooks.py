@@ -58,7 +58,7 @@ class ModuleHooks:
         self._first_kind: bool | None = None
         self._records_forward = False
         self._handles = [
-            root.register_forward_pre_hook(self._enter, with_kwargs=True, prepend=True),
+            root.register_forward_pre_hook(self._enter, with_kwargs=True),
             root.register_forward_hook(self._leave, always_call=True),
         ]
         for name, module in root.named_modules():

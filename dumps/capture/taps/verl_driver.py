@@ -97,7 +97,7 @@ def padded_batch(session: Session, batch: Any, *args: Any, **kwargs: Any) -> Non
     if driver is None or not _takes_step(session, driver.step) or "input_ids" not in batch.batch:
         return
     tensors = {name: batch.batch[name] for name in batch.batch.keys()}  # noqa: SIM118
-    columns = {name: batch.non_tensor_batch.get(name) for name in _FACTS}
+    columns = {name: batch.non_tensor_batch.get(name) for name in (*_FACTS, "extra_info")}
     step = driver.step
     _record(session, driver, step, lambda: _as_padded(driver, step, tensors, columns))
 
@@ -187,7 +187,7 @@ def _records(
             log_probs=None if log_probs is None else tuple(log_probs[i, : len(response)].tolist()),
             score=None if totals is None else totals[i],
             step=step,
-            dataset_index=_whole(fact.get("index")),
+            dataset_index=_dataset_index(fact),
             sample_index=_whole(number),
             finish_reason=_finish_reason(response, driver),
             ground_truth=_ground_truth(fact.get("reward_model")),
@@ -201,6 +201,13 @@ def _finish_reason(response: Sequence[int], driver: _Driver) -> str | None:
     if response and response[-1] in driver.eos_ids:
         return "stop"
     return "length" if driver.longest is not None and len(response) >= driver.longest else None
+
+
+def _dataset_index(fact: Mapping[str, Any]) -> int | None:
+    """Return the data set's number of a row; V0 takes it out of the batch and leaves its source."""
+    info = fact.get("extra_info")
+    stated = info.get("index") if isinstance(info, Mapping) else None
+    return _whole(fact.get("index", stated))
 
 
 def _extras(fact: Mapping[str, Any], mask: Sequence[float] | None) -> dict[str, Any]:

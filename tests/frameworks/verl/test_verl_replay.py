@@ -100,4 +100,4 @@ def test_a_planted_difference_is_the_first_thing_a_report_names(
 ) -> None:
     assert rollouts(v1_planted, 1) == rollouts(v1_again, 1)
     verdict = climb(data(v1_again), data(v1_planted)).verdict
-    assert verdict.finding_id == "config.actor.kl_loss_coef"
+    assert verdict.finding_id == "config.loss.kl_coef"

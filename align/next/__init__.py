@@ -1,0 +1,1 @@
+"""The cheapest experiment that narrows an unknown cause down, as commands to run."""

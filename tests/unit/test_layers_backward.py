@@ -1,0 +1,192 @@
+"""Backward, update and weight sync rungs: planted bugs are named, rounding is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra torch")
+pytest.importorskip("transformers", reason="needs the extra torch")
+
+import torch
+
+from align.core.rung import RungStatus
+from align.layers import backward_rung, update_rung, weight_sync_rung
+from align.stack import numerics
+from dumps.capture.failures import FailureLog
+from dumps.capture.sketch.step import sketched_step
+from dumps.capture.sketch.weights import (
+    parameters_of,
+    record_gradients,
+    record_moments,
+    record_parameters,
+    record_update,
+)
+from dumps.store.discover import discover
+from dumps.store.run_data import RunData
+from dumps.store.tensor_records import Phase
+from tests.unit.layer_runs import Edit, batch, loss_of, recorded, tiny_qwen2
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> RunData:
+    """Give the untouched model's run."""
+    return recorded(tmp_path_factory.mktemp("reference"))
+
+
+def detached(model: Any) -> None:
+    model.model.layers[1].mlp.register_forward_hook(lambda module, x, output: output.detach())
+
+
+def half_of_a_norm(model: Any) -> None:
+    norm = model.model.layers[1].input_layernorm.weight
+    norm.register_hook(lambda gradient: gradient * torch.linspace(0, 1, len(gradient)))
+
+
+def wrong_backward(model: Any) -> None:
+    def hook(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        output.register_hook(lambda gradient: gradient.roll(1, -1))
+        return output
+
+    model.model.layers[1].mlp.act_fn.register_forward_hook(hook)
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (detached, "no gradient reaches model.layers.1.mlp.down_proj in the candidate"),
+        (half_of_a_norm, "first model.layers.1.input_layernorm.weight"),
+        (wrong_backward, "first at the output of model.layers.1.mlp"),
+    ],
+)
+def test_a_planted_bug_is_named_by_its_place(
+    reference: RunData, tmp_path: Path, edit: Edit, said: str
+) -> None:
+    (finding,) = backward_rung.compare(reference, recorded(tmp_path, edit)).findings
+    assert finding.id == "backward.first_divergence"
+    assert said in finding.title.en
+
+
+def test_a_loss_scaled_before_backward_is_one_factor(reference: RunData, tmp_path: Path) -> None:
+    (finding,) = backward_rung.compare(reference, recorded(tmp_path, scale=0.25)).findings
+    assert finding.id == "backward.scale"
+    assert "every gradient is 0.25 times" in finding.title.en
+
+
+@pytest.mark.parametrize("profile", ["float32_split_k", "float32_bfloat16_all_reduce", "float64"])
+def test_rounding_is_no_difference(reference: RunData, tmp_path: Path, profile: str) -> None:
+    result = backward_rung.compare(
+        reference, recorded(tmp_path, lambda model: numerics.apply(profile, model))
+    )
+    assert (result.status, result.findings) == (RungStatus.ALIGNED, ()), result.summary.en
+
+
+def trained(folder: Path, **wrong: Any) -> RunData:
+    """Record three steps with an engine; ``wrong`` says what goes wrong in them."""
+    model, engine = tiny_qwen2(), tiny_qwen2()
+    vectors = [p for p in model.parameters() if p.ndim == 1]
+    others = [p for p in model.parameters() if p.ndim > 1]
+    decay = wrong.get("decay_of_vectors", 0.1)
+    optimizer = torch.optim.AdamW(
+        [{"params": vectors, "weight_decay": decay}, {"params": others}],
+        lr=wrong.get("lr", 1e-3),
+        weight_decay=0.1,
+    )
+    earlier: dict[str, torch.Tensor] = {}
+    for step in (1, 2, 3):
+        weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        given = wrong.get("sync", lambda now, before: now)(weights, earlier)
+        engine.load_state_dict(given)
+        earlier = weights
+        with sketched_step(model, folder, step, FailureLog(folder, "test")) as recorder:
+            record_parameters(recorder, model, Phase.PARAMETER)
+            record_parameters(recorder, engine, Phase.ENGINE)
+            loss_of(model, batch()).backward()
+            record_gradients(recorder, model)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), wrong.get("clip", 1e9))
+            before = parameters_of(model)
+            optimizer.step()
+            if "round" in wrong:
+                for state in optimizer.state.values():
+                    state["exp_avg"].copy_(state["exp_avg"].bfloat16())
+            record_update(recorder, model, before)
+            record_moments(recorder, model, optimizer)
+            optimizer.zero_grad()
+    return RunData(discover([folder]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "finding_id", "said"),
+    [
+        ({"decay_of_vectors": 0.0}, "optimizer.weight_decay", "16 1-D parameters decay less in"),
+        ({"lr": 2e-3}, "optimizer.update", "equal gradients become other updates"),
+        ({"clip": 0.01}, "optimizer.clipping", "what reaches the optimizer is"),
+        ({"round": True}, "optimizer.state_dtype", "bfloat16 numbers alone in the candidate"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_another_update_of_equal_gradients_is_explained(
+    tmp_path: Path, wrong: dict[str, Any], finding_id: str, said: str
+) -> None:
+    result = update_rung.compare(trained(tmp_path / "own"), trained(tmp_path / "other", **wrong))
+    assert result is not None
+    (finding,) = result.findings
+    assert finding.id == finding_id
+    assert said in finding.title.en
+
+
+def test_equal_updates_are_aligned_and_engines_in_sync(tmp_path: Path) -> None:
+    runs = trained(tmp_path / "own"), trained(tmp_path / "other")
+    update = update_rung.compare(*runs)
+    assert update is not None
+    assert (update.status, update.findings) == (RungStatus.ALIGNED, ())
+    sync = weight_sync_rung.compare(*runs)
+    assert (sync.status, sync.findings) == (RungStatus.ALIGNED, ())
+
+
+Weights = dict[str, torch.Tensor]
+
+
+def never(now: Weights, before: Weights) -> Weights:
+    return dict(tiny_qwen2().state_dict())
+
+
+def late(now: Weights, before: Weights) -> Weights:
+    return before or now
+
+
+def swapped(now: Weights, before: Weights) -> Weights:
+    """Cut [q; k; v] at other places, as a fused tensor of another layout is."""
+    for number in range(3):
+        names = [f"model.layers.{number}.self_attn.{part}_proj.weight" for part in "qkv"]
+        fused = torch.cat([now[name] for name in names]).roll(8, 0)
+        pieces = fused.split([len(now[name]) for name in names])
+        now = {**now, **dict(zip(names, pieces, strict=True))}
+    return now
+
+
+def scaled(now: Weights, before: Weights) -> Weights:
+    return {**now, "lm_head.weight": now["lm_head.weight"] * 1.01}
+
+
+@pytest.mark.parametrize(
+    ("sync", "kind", "said"),
+    [
+        (never, "not_synced", "39/39 parameters at step 3, those of step 1"),
+        (late, "stale", "39/39 parameters at step 3, those of step 2"),
+        (swapped, "permuted", "9/39 parameters at step 1"),
+        (scaled, "differs", "1/39 parameters at step 1"),
+    ],
+)
+def test_an_engine_with_other_weights_is_told_what_it_holds(
+    tmp_path: Path, sync: Any, kind: str, said: str
+) -> None:
+    own, other = trained(tmp_path / "own"), trained(tmp_path / "other", sync=sync)
+    (finding,) = weight_sync_rung.compare(own, other).findings
+    assert finding.id == f"weight_sync.{kind}"
+    assert said in finding.title.en
+    assert "in the candidate" in finding.title.en
+    (finding,) = weight_sync_rung.compare(other, own).findings
+    assert "in the reference" in finding.title.en
