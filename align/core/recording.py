@@ -1,17 +1,17 @@
-"""What each rung needs, and how to record it: with this version where it can, else by hand."""
+"""What each rung needs, and how to record it: by `align capture` where it can, else by hand."""
 
 from __future__ import annotations
 
 from align.core.rung import Missing, Rung, RungResult, RungStatus
 from align.core.text import Text
 
-_LATER = Text(
-    "This version does not compare it yet; `align capture -o RUN -- CMD` will record it.",
-    "本版本尚不比较该环节；后续版本的 `align capture -o RUN -- CMD` 会记录它。",
+_CAPTURE = Text(
+    "`align capture -o RUN -- CMD` records it (verl, TRL; see docs/how-to/capture.md). Or: ",
+    "`align capture -o RUN -- CMD` 会记录它（verl、TRL；见 docs/how-to/capture.zh.md）。或者：",
 )
-
-_NOT_COMPARED_YET: dict[Rung, tuple[Text, Text]] = {}
-
+_CAPTURED = frozenset(
+    {Rung.ROLLOUT, Rung.TOKENS, Rung.REWARD, Rung.ADVANTAGE, Rung.LOSS, Rung.BACKWARD}
+)
 
 _SKETCHES = Text(
     "`align train` records them in the first three steps and the last (stack.record_sketches); "
@@ -20,7 +20,7 @@ _SKETCHES = Text(
     "其他训练循环可在一个 step 外使用 dumps.capture.sketch.step.sketched_step。",
 )
 
-_COMPARED: dict[Rung, tuple[Text, Text]] = {
+_ARTIFACTS: dict[Rung, tuple[Text, Text]] = {
     Rung.ENVIRONMENT: (
         Text("versions of the stack", "软件栈版本"),
         Text(
@@ -179,15 +179,15 @@ _COMPARED: dict[Rung, tuple[Text, Text]] = {
 
 def missing_artifact(rung: Rung, side: str = "both") -> Missing:
     """Return what a run lacks for a rung, and how to record it."""
-    if rung in _COMPARED:
-        artifact, how_to_record = _COMPARED[rung]
-        return Missing(artifact, side, how_to_record)
-    artifact, by_hand = _NOT_COMPARED_YET[rung]
-    return Missing(artifact, side, Text(f"{by_hand.en} {_LATER.en}", f"{by_hand.zh}{_LATER.zh}"))
+    artifact, by_hand = _ARTIFACTS[rung]
+    if rung not in _CAPTURED:
+        return Missing(artifact, side, by_hand)
+    how = Text(f"{_CAPTURE.en}{by_hand.en}", f"{_CAPTURE.zh}{by_hand.zh}")
+    return Missing(artifact, side, how)
 
 
 def not_recorded(rung: Rung) -> RungResult:
-    """Return the result of a rung this version does not compare."""
+    """Return the result of a rung whose artifacts neither side has."""
     missing = missing_artifact(rung)
     return RungResult(
         name=rung,

@@ -26,8 +26,8 @@ def _point(
 
 
 HOOKS = (
-    _point(_V1, "PPOTrainer.fit", "verl_trainer:fit", (0, 9), "checks before step 1"),
-    _point(_V1, "create_rl_sampler", "verl_trainer:sampler", (0, 9), "row order"),
+    _point(_V1, "PPOTrainer.fit", "verl_begin:fit", (0, 9), "checks before step 1"),
+    _point(_V1, "create_rl_sampler", "verl_begin:sampler", (0, 9), "row order"),
     _point(
         _V1, "PPOTrainer._balance_batch", "verl_trainer:balanced_queued", (0, 9), "order in a step"
     ),
@@ -41,11 +41,9 @@ HOOKS = (
         (0, 9),
         "a group for each prompt",
     ),
+    _point(_RAY_TRAINER, "RayPPOTrainer.fit", "verl_begin:fit", (0, 5), "checks before step 1"),
     _point(
-        _RAY_TRAINER, "RayPPOTrainer.fit", "verl_trainer:fit_padded", (0, 5), "checks before step 1"
-    ),
-    _point(
-        _RAY_TRAINER, "RayPPOTrainer._create_dataloader", "verl_trainer:loader", (0, 5), "row order"
+        _RAY_TRAINER, "RayPPOTrainer._create_dataloader", "verl_begin:loader", (0, 5), "row order"
     ),
     _point(
         _RAY_TRAINER,

@@ -117,8 +117,8 @@ def greedy() -> Plan:
             "Two runs never sample alike. With top_k = 1 the same weights and prompts must give "
             "the same first tokens, whatever the seed; temperature stays as it is, since trainers "
             "divide by it.",
-            "两次运行的采样不会相同。取 top_k = 1 后，同样的权重与 prompt 无论种子如何都应给出相同的"
-            "前若干个 token；temperature 不变，因为训练侧会除以它。",
+            "两次运行的采样不会相同。取 top_k = 1 后，同样的权重与 prompt 无论种子如何，"
+            "都应给出相同的前若干个 token；temperature 不变，因为训练侧会除以它。",
         ),
         readings=(
             Reading(
@@ -215,7 +215,7 @@ def repeat_reference() -> Plan:
         id="repeat_reference",
         title=Text("Repeat the reference with another sampling seed", "换一个采样种子重复参考运行"),
         why=Text(
-            "What is seen may be chance: nothing says yet what two runs of the reference differ by.",
+            "What is seen may be chance: what two runs of the reference differ by is not known.",
             "所见现象可能只是随机波动：目前还不知道参考的两次运行之间相差多少。",
         ),
         readings=(

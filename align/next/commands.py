@@ -58,30 +58,24 @@ def side_of(run: RunData) -> Side:
 
 def commands_of(plan: Plan, reference: Side | None, candidate: Side) -> tuple[str, ...]:
     """Return what to type, one command after the other; long ones on several lines."""
-    folders = {
-        "reference": f"{plan.id}-reference" if plan.reference is not None else None,
-        "candidate": f"{plan.id}-candidate" if plan.candidate is not None else None,
-    }
+    folders = f"{plan.id}-reference", f"{plan.id}-candidate"
     ours = reference or candidate
-    recorded = folders["reference"] or ours.path
+    recorded = folders[0] if plan.reference is not None else ours.path
     lines = []
     if plan.reference is not None:
-        start = _started(ours, plan.reference, plan)
-        lines.append(_wrapped(("align capture", f"-o {folders['reference']}", "--", *start)))
+        start = _started(ours, plan.reference, plan, folders[0])
+        lines.append(_wrapped(("align capture", f"-o {folders[0]}", "--", *start)))
     if plan.candidate is not None:
-        start = _started(candidate, plan.candidate, plan)
-        tool = ("align capture", f"-o {folders['candidate']}", "--")
+        start = _started(candidate, plan.candidate, plan, folders[1])
+        tool = ("align capture", f"-o {folders[1]}", "--")
         if plan.replays:
-            source = shlex.quote(recorded)
-            tool = ("align replay", f"--rollouts {source} -o {folders['candidate']}", "--")
+            tool = ("align replay", f"--rollouts {shlex.quote(recorded)} -o {folders[1]}", "--")
         lines.append(_wrapped((*tool, *start)))
     compare = plan.compare.replace("REFERENCE", shlex.quote(ours.path))
     compare = compare.replace("CANDIDATE", shlex.quote(candidate.path))
-    shown = {
-        "reference": shlex.quote(recorded),
-        "candidate": folders["candidate"] or shlex.quote(candidate.path),
-    }
-    lines.append(compare.format(id=plan.id, **shown))
+    made = folders[1] if plan.candidate is not None else candidate.path
+    names = {"reference": shlex.quote(recorded), "candidate": shlex.quote(made)}
+    lines.append(compare.format(id=plan.id, **names))
     return tuple(lines)
 
 
@@ -96,14 +90,15 @@ def note_on(sides: tuple[Side, ...]) -> Text | None:
     )
 
 
-def _started(side: Side, settings: Settings, plan: Plan) -> tuple[str, ...]:
+def _started(side: Side, settings: Settings, plan: Plan, folder: str) -> tuple[str, ...]:
     """Return the run's own command with what the experiment sets; a key set twice counts once."""
     if side.dialect is None:
         return (*side.base, *(f"{key}={value}" for key, value in settings.items()), *plan.raw)
     steps: Settings = {} if plan.num_steps is None else {"trainer.total_steps": plan.num_steps}
     cheap = () if plan.num_steps is None else side.dialect.cheap
-    new = (*spelled(side.dialect, {**settings, **steps}), *map(shlex.quote, plan.raw), *cheap)
-    set_again = {_key(argument) for argument in new}
+    own = (text.format(folder=folder) for text in side.dialect.own)
+    new = (*spelled(side.dialect, {**settings, **steps}), *map(shlex.quote, plan.raw), *cheap, *own)
+    set_again = {_key(argument) for argument in new}.union(side.dialect.dropped)
     kept = (argument for argument in side.base if _key(argument) not in set_again)
     return (*kept, *new)
 

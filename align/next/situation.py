@@ -69,9 +69,8 @@ class Situation:
     def probs_differ(self) -> bool:
         """Trainer and rollout engine disagree beyond rounding, or more than in the reference."""
         beyond = self.probs_diff is not None and self.probs_diff > LARGE_PROBS_DIFF.value
-        shown = self.symptom is not None and self.symptom.symptom is not None
-        named = shown and "rollout_probs_diff" in self.symptom.symptom.metric  # type: ignore[union-attr]
-        return beyond or named
+        shown = self.symptom.symptom if self.symptom else None
+        return beyond or (shown is not None and "rollout_probs_diff" in shown.metric)
 
     @property
     def in_first_step(self) -> bool:
@@ -149,10 +148,10 @@ def _fix_settings(cause: Finding, reference: RunData, candidate: RunData) -> tup
 def _is_harmless(finding: Finding) -> bool:
     """A difference of the setup that changes nothing: notes without a symptom."""
     of_setup = finding.rung.position <= Rung.TOKENIZER.position
-    strength = finding.mechanism.strength if finding.mechanism else Strength.NONE
-    quiet = finding.severity is Severity.INFO or strength is Strength.NONE
-    of_values = finding.reference is not None or finding.candidate is not None
-    return of_setup and of_values and finding.symptom is None and quiet
+    mechanism = finding.mechanism
+    if mechanism is None or not of_setup or finding.symptom is not None:
+        return False
+    return finding.severity is Severity.INFO or mechanism.strength is Strength.NONE
 
 
 def _blameless(findings: Sequence[Finding], symptom: Finding | None) -> tuple[Finding, ...]:

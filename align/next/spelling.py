@@ -19,12 +19,16 @@ class Dialect:
         program: starts it, where the run's own command is not recorded.
         keys: field -> keys that are all set to its value.
         cheap: settings that leave out what an experiment of few steps does not need.
+        own: settings that keep an experiment out of the run's own folders, and from resuming it.
+        dropped: keys of the run's own command that would overwrite what it recorded.
         form: of one setting.
     """
 
     program: str
     keys: Mapping[str, tuple[str, ...]]
     cheap: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
     form: str = "{key}={value}"
 
 
@@ -42,6 +46,8 @@ DIALECTS: Mapping[str, Dialect] = {
         program="python3 -m verl.trainer.main_ppo",
         keys=_VERL_KEYS,
         cheap=("trainer.val_before_train=False", "trainer.test_freq=-1", "trainer.save_freq=-1"),
+        own=("trainer.default_local_dir={folder}/checkpoints",),
+        dropped=("trainer.rollout_data_dir", "trainer.validation_data_dir"),
     ),
     "stack": Dialect(program="align train", keys=_VERL_KEYS),
     "mindspeed_rl": Dialect(

@@ -24,7 +24,8 @@ import torch
 from align.core.rollout_record import RolloutRecord
 from align.frameworks.mindspeed_rl_replay import HOOKS as MINDSPEED_RL_HOOKS
 from dumps.inject.drivers import mindspeed_rl as mindspeed_rl_driver
-from dumps.inject.drivers import verl_trainer
+from dumps.inject.drivers import verl_begin, verl_trainer
+from dumps.inject.drivers.verl_state import State
 from dumps.inject.install import hook_points, put_in
 from dumps.inject.launch import prepare
 from dumps.inject.plan import ReplayPlan, Source
@@ -37,8 +38,9 @@ EOS, PAD, N = 9, 8, 2
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_uids", "_makes", "_trainer"):
-        monkeypatch.setattr(verl_trainer, name, type(getattr(verl_trainer, name))())
+    state = State()
+    for driver in (verl_begin, verl_trainer):
+        monkeypatch.setattr(driver, "state", state)
     monkeypatch.setattr(mindspeed_rl_driver, "_now", [])
     monkeypatch.setattr(mindspeed_rl_driver, "_checked", [])
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from align.core.rollout_record import RolloutRecord
-from dumps.inject.drivers.verl_trainer import STAMP
+from dumps.inject.drivers.verl_state import STAMP
 from dumps.inject.plan import Source
 from dumps.inject.problem import Problem
 from dumps.inject.replay import Replay
