@@ -28,11 +28,13 @@ def config_knobs(
     written = _translated(reference, candidate)
     differing = [row for row in compare_configs(reference, candidate).compared if not row.same]
     for row in sorted(differing, key=_severity):
-        found = _knob(row, written)
+        if row.name.startswith("derived."):
+            continue  # follows from the others
+        found = _knobs(row, written)
         if isinstance(found, LeftOut):
             left[found.name] = found
         else:
-            knobs.setdefault(found.name, found)
+            knobs |= {knob.name: knob for knob in found if knob.name not in knobs}
     if reference.framework == candidate.framework:
         knobs = {knob.name: knob for knob in _unknown_keys(reference, candidate)} | knobs
     return tuple(knobs.values()), tuple(left.values())
@@ -42,26 +44,37 @@ def _severity(row: Compared) -> int:
     return row.finding.severity.rank if row.finding is not None else 3
 
 
-def _knob(row: Compared, written: dict[str, Written] | None) -> Knob | LeftOut:
+def _knobs(row: Compared, written: dict[str, Written] | None) -> list[Knob] | LeftOut:
     finding, candidate = row.finding, row.candidate.raw
     if finding is not None and finding.mechanism and finding.mechanism.strength is Strength.NONE:
         return LeftOut(row.name, "changes no numbers here")
     if finding is None and field_named(row.name).strength is Strength.NONE:
         return LeftOut(row.name, "changes no numbers")
-    if candidate.provenance.kind in _SET_BY_NO_KEY or ", " in candidate.key:
-        return LeftOut(row.name, f"no key of the candidate sets it alone ({candidate.key})")
-    if written is None:
-        if not _plain(row.reference):
-            return LeftOut(row.name, f"no key of the reference states it ({row.reference.raw.key})")
-        return _two(candidate.key, row.reference.raw.value, candidate.value)
-    item = written.get(row.name)
-    if item is None:
-        return LeftOut(row.name, "the candidate's framework has no key for it")
-    return _two(item.key, item.value, candidate.value)
+    theirs = _stated(row.candidate)
+    if written is not None:
+        item = written.get(row.name)
+        if item is None:
+            return LeftOut(row.name, "the candidate's framework has no key for it")
+        if item.key not in theirs:
+            return LeftOut(row.name, f"several keys of the candidate make it ({candidate.key})")
+        return [_two(item.key, item.value, theirs[item.key])]
+    ours = _stated(row.reference)
+    keys = [key for key in ours if key in theirs and scalar(ours[key]) != scalar(theirs[key])]
+    if not keys:
+        return LeftOut(row.name, f"no key that both sides have sets it ({candidate.key})")
+    return [_two(key, ours[key], theirs[key]) for key in keys]
 
 
-def _plain(value: EffectiveValue) -> bool:
-    return value.raw.provenance.kind not in _SET_BY_NO_KEY and ", " not in value.raw.key
+def _stated(value: EffectiveValue) -> dict[str, ConfigLeaf]:
+    """Return the keys that a field is made from, with their values; none where no key sets it."""
+    raw = value.raw
+    if raw.provenance.kind in _SET_BY_NO_KEY and ", " not in raw.key:
+        return {}
+    keys = raw.key.split(", ")
+    if len(keys) == 1:
+        return {raw.key: raw.value}
+    values = raw.value if isinstance(raw.value, tuple) else ()
+    return dict(zip(keys, values, strict=True)) if len(values) == len(keys) else {}
 
 
 def _two(key: str, reference: ConfigLeaf, candidate: ConfigLeaf) -> Knob:

@@ -135,7 +135,7 @@ _NAMES = {
     "token": Text("token", "token"),
     "layer": Text("layer", "层"),
 }
-_NOT_RECORDED = Text("not recorded", "未记录")
+_UNKNOWN = Text("not known", "未知")
 _NONE = Text(
     "no metric drifts beyond noise, and no rung differs", "没有指标偏离超出噪声，各环节也没有差异"
 )
@@ -151,7 +151,7 @@ def as_lines(drift: Drift, lang: str) -> Iterator[str]:
     for level in drift.levels:
         head = _NAMES[level.name].in_language(lang)
         if level.status is LevelStatus.MISSING:
-            yield f"{head}: {_NOT_RECORDED.in_language(lang)}: {level.place.in_language(lang)}"
+            yield f"{head}: {_UNKNOWN.in_language(lang)}: {level.place.in_language(lang)}"
             continue
         yield f"{head}: {level.place.in_language(lang)}"
         for item in level.evidence:

@@ -10,8 +10,8 @@ import numpy as np
 
 from align.core.threshold import Threshold
 from dumps.readers import rollout_rows, rollout_store
-from dumps.store.rollout_index import RolloutIndex, RowText
-from dumps.store.rollout_pair import Int64, RolloutPair, SideRows
+from dumps.store.rollout_index import Int64, RolloutIndex, RowText
+from dumps.store.rollout_pair import RolloutPair, SideRows
 
 SAMPLED_APART = Threshold(
     0.5, "half of the first step's responses equal word by word: sampled apart, few are", None
@@ -117,7 +117,8 @@ def _places(pairs: list[tuple[int, int]]) -> Int64:
 def _other_scores(reference: SideRows, candidate: SideRows, same: Int64) -> Int64:
     scores = reference.score[same[:, 0]], candidate.score[same[:, 1]]
     differ = ~np.isclose(*scores, rtol=1e-6, atol=1e-9) & ~np.isnan(scores[0] + scores[1])
-    return same[differ]
+    chosen: Int64 = same[differ]
+    return chosen
 
 
 def _parting(reference: SideRows, candidate: SideRows, a: int, b: int) -> TokenPlace | None:

@@ -107,6 +107,9 @@ def task_level(shifts: tuple[TaskShift, ...] | None) -> Level:
 
 def row_level(rows: FirstRows | None, rungs: Rungs) -> Level:
     """Say which rows differ first."""
+    defect = _defect(rungs)
+    if defect is not None and not (rows and rows.num_scores):
+        return Level("row", _FOUND, defect.title, (defect.id,), defect.evidence[:2])
     if rows is None:
         return _not_recorded("row", Rung.ROLLOUT)
     if rows.step is None:
@@ -122,7 +125,8 @@ def row_level(rows: FirstRows | None, rungs: Rungs) -> Level:
             "and another score",
             f"第 {rows.step} 步：{rows.num_rows} 行中有 {rows.num_scores} 行回复相同而得分不同",
         )
-        return Level("row", _FOUND, place, _ids(rungs, Rung.REWARD), quotes)
+        ids = (*_ids(rungs, Rung.DATA), *_ids(rungs, Rung.REWARD))
+        return Level("row", _FOUND, place, ids, quotes)
     if rows.sampled_apart:
         place = Text(
             f"{rows.num_responses} of {rows.num_rows} responses differ in the first common step "
@@ -187,6 +191,15 @@ def _not_recorded(level: str, rung: Rung) -> Level:
 def _first(rungs: Rungs, name: Rung) -> Finding | None:
     findings = rungs[name].findings if name in rungs else ()
     return next((f for f in findings if f.severity is not Severity.INFO), None)
+
+
+def _defect(rungs: Rungs) -> Finding | None:
+    """Return what is wrong with the rows themselves: other prompts, or responses moved."""
+    for name in (Rung.DATA, Rung.ROLLOUT):
+        finding = _first(rungs, name)
+        if finding is not None and finding.symptom is None:
+            return finding
+    return None
 
 
 def _ids(rungs: Rungs, name: Rung) -> tuple[str, ...]:

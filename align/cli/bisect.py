@@ -148,7 +148,8 @@ def _run(
 
 def _run_command(plan: Path) -> click.Command:
     """Return the command of one plan's file."""
-    callback: Callable[..., Any] = partial(_run.callback, plan=plan)  # type: ignore[arg-type]
+    assert _run.callback is not None
+    callback: Callable[..., Any] = partial(_run.callback, plan=plan)
     return click.Command("PLAN", callback=callback, params=_run.params, help=_run.help)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from dumps.store.discover import discover
 from dumps.store.rollout_sources import Reading, records, sources
 
 MARK, REASON = "replay_mark", "replay_reason"
+_V1_UID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_(\d+)_\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ def read_replayable(source: Path, tokenizer: Path | None, limit: int | None) -> 
             fix="give the recording model's tokenizer with --tokenizer, or record token ids with "
             "`align capture`",
         )
+    rows = [_numbered(row) for row in rows]
     marked = [_marked(row, Mark.EXACT, "") for row in rows]
     if textual and facts is not None and facts.eos is not None:
         rules = Rules(eos=facts.vocabulary[facts.eos], max_response_length=limit)
@@ -117,6 +120,14 @@ def _rebuilt(
 
 def _marked(row: RolloutRecord, mark: Mark, reason: str) -> RolloutRecord:
     return replace(row, extras={**row.extras, MARK: mark.value, REASON: reason})
+
+
+def _numbered(row: RolloutRecord) -> RolloutRecord:
+    """Split the uid of verl's V1 dump, "prompt_session_output", which is one a response."""
+    found = _V1_UID.fullmatch(row.uid or "")
+    if found is None or row.sample_index is not None:
+        return row
+    return replace(row, uid=found[1], sample_index=int(found[2]))
 
 
 def _own_tokenizer(source: Path) -> Path | None:

@@ -95,13 +95,13 @@ def read_console(
         text = block.data.replace(b"\r", b"\n")
         if not text.endswith(b"\n"):
             text += b"\n"
-        last_error.see(block, text, _read_block(block, text, dialect, rows))
+        last_error.see(block, text, read_block(block, text, dialect, rows))
         num_lines += block.data.count(b"\n") + (not block.data.endswith(b"\n"))
         tail = block.data[-4:]
     return _metric_log(path, format, dialect, rows, num_lines, last_error.evidence(), tail)
 
 
-def _read_block(block: Block, text: bytes, dialect: Dialect, rows: MetricRows) -> int:
+def read_block(block: Block, text: bytes, dialect: Dialect, rows: MetricRows) -> int:
     """Add the block's metric lines to ``rows``; return where the last of them ends, else 0."""
     anchors = [
         match

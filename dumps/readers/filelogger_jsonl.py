@@ -53,7 +53,7 @@ def read(path: Path, progress: Progress = no_progress) -> MetricLog:
             num_lines += 1
             progress(len(line))
             if line.strip():
-                num_null += _add_line(columns, num_lines, line)
+                num_null += add_line(columns, num_lines, line)
     if num_null:
         columns.note(f"{num_null} null values are read as NaN: orjson writes NaN and ±Infinity so")
     if not num_lines:
@@ -67,7 +67,7 @@ def read(path: Path, progress: Progress = no_progress) -> MetricLog:
     return columns.log(num_lines=num_lines)
 
 
-def _add_line(columns: MetricColumns, number: int, line: bytes) -> int:
+def add_line(columns: MetricColumns, number: int, line: bytes) -> int:
     """Add every row of one line, and return how many of its values are null."""
     num_null = num_rows = 0
     for obj in _objects(line):

@@ -41,9 +41,9 @@ def read(path: Path, progress: Progress = no_progress) -> MetricLog:
     num_events = num_other = 0
     for event in _events(path, columns, progress):
         num_events += 1
-        scalars, others = _scalars(event)
+        found, others = scalars(event)
         num_other += others
-        for tag, value, resolution in scalars:
+        for tag, value, resolution in found:
             columns.add_row(event.step, 0, [(tag, value)], resolution)
     if not num_events:
         raise DumpError(
@@ -76,19 +76,19 @@ def _events(path: Path, columns: MetricColumns, progress: Progress) -> Iterator[
         columns.note(f"cut or damaged at byte {num_bytes}: the last {rest} bytes are not read")
 
 
-def _scalars(event: Any) -> tuple[list[tuple[str, float, float]], int]:
+def scalars(event: Any) -> tuple[list[tuple[str, float, float]], int]:
     """Return (tag, value, resolution) of the scalars, and how many other values there are."""
-    scalars: list[tuple[str, float, float]] = []
+    found: list[tuple[str, float, float]] = []
     others = 0
     for value in event.summary.value:
         kind = value.WhichOneof("value")
         if kind == "simple_value":
-            scalars.append((value.tag, value.simple_value, _spacing(value.simple_value)))
+            found.append((value.tag, value.simple_value, _spacing(value.simple_value)))
         elif kind == "tensor" and (scalar := _scalar_of(value.tensor)) is not None:
-            scalars.append((value.tag, *scalar))
+            found.append((value.tag, *scalar))
         else:
             others += 1
-    return scalars, others
+    return found, others
 
 
 def _scalar_of(tensor: Any) -> tuple[float, float] | None:

@@ -14,7 +14,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,20 +91,23 @@ class Span:
     length: int
 
 
-def read_slice(path: Path, span: Span) -> StoredTensor:
-    """Read one tensor that ``torch.save`` wrote into the middle of a file.
+def load_slice(path: Path, span: Span, rows: range) -> Tensor:
+    """Read rows of one tensor that ``torch.save`` wrote into the middle of a file.
 
     Raises:
-        DumpError: There is no tensor.
+        DumpError: There is no tensor with these rows.
     """
     lazy = read_torch(path, span=span)
-    if not isinstance(lazy, LazyTensor):
+    if not isinstance(lazy, LazyTensor) or (lazy.shape and rows.stop > lazy.shape[0]):
         raise DumpError(
             where=str(path),
-            problem=f"holds no tensor at byte {span.offset}",
+            problem=f"holds no tensor of {rows.stop} rows at byte {span.offset}",
             fix="copy the file again",
         )
-    return StoredTensor(lazy.shape, lazy.dtype, str(path), partial(_load, path, lazy, span))
+    if lazy.shape:
+        offset = lazy.offset + rows.start * lazy.stride[0]
+        lazy = replace(lazy, offset=offset, shape=(len(rows), *lazy.shape[1:]))
+    return _load(path, lazy, span)
 
 
 def stored_tensors(path: Path, named: Any) -> dict[str, StoredTensor]:
@@ -146,11 +149,12 @@ def _load(path: Path, lazy: LazyTensor, span: Span | None = None) -> Tensor:
             fix="copy the file again",
         )
     storage = torch.UntypedStorage.from_file(str(path), False, path.stat().st_size)
-    raw = torch.tensor([], dtype=torch.uint8).set_(storage)[start : start + size]
-    if start % width:
-        raw = raw.clone()
-    flat = raw[: size // width * width].view(dtype)
-    found: Tensor = flat.as_strided(lazy.shape, lazy.stride, flat.storage_offset() + lazy.offset)
+    raw = torch.tensor([], dtype=torch.uint8).set_(storage)
+    used = raw[start + lazy.offset * width : start + (last + 1) * width]
+    if used.storage_offset() % width:
+        used = used.clone()
+    flat = used.view(dtype)
+    found: Tensor = flat.as_strided(lazy.shape, lazy.stride, flat.storage_offset())
     return found
 
 

@@ -17,7 +17,7 @@ from align.core.errors import DumpError
 from align.core.optional import require
 from dumps.readers.inert_pickle import Inert
 from dumps.readers.weights import StoredTensor, WeightFiles, WeightShard
-from dumps.readers.weights_torch import Span, read_slice
+from dumps.readers.weights_torch import Span, load_slice
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -115,8 +115,11 @@ def _load(folder: Path, metadata: Any, key: str, layer: int | None) -> Tensor:
         ends = (o + s for o, s in zip(chunk.offsets, chunk.sizes, strict=True))
         stop = [min(a, b) for a, b in zip(ends, high, strict=True)]
         if all(a < b for a, b in zip(start, stop, strict=True)):
-            piece = _chunk(folder, metadata, key, chunk).load()
-            part = piece[_slices(start, stop, chunk.offsets)]
+            base = list(chunk.offsets)
+            rows = range(start[0] - base[0], stop[0] - base[0]) if base else range(1)
+            base[:1] = start[:1]
+            piece = _chunk_rows(folder, metadata, key, chunk, rows)
+            part = piece[_slices(start, stop, base)]
             target[_slices(start, stop, low)] = part
             num_read += part.numel()
     if num_read != target.numel():
@@ -133,8 +136,8 @@ def _slices(start: Sequence[int], stop: Sequence[int], base: Sequence[int]) -> t
     return tuple(slice(a - o, b - o) for a, b, o in zip(start, stop, base, strict=True))
 
 
-def _chunk(folder: Path, metadata: Any, key: str, chunk: Any) -> StoredTensor:
-    """Find the chunk's bytes.
+def _chunk_rows(folder: Path, metadata: Any, key: str, chunk: Any, rows: range) -> Tensor:
+    """Read some rows of a chunk.
 
     Raises:
         DumpError: They are gone, cut off or encoded in a way that is not known.
@@ -153,4 +156,4 @@ def _chunk(folder: Path, metadata: Any, key: str, chunk: Any) -> StoredTensor:
         raise DumpError(
             where=str(path), key=key, problem="is missing", fix="copy all of the .distcp files"
         )
-    return read_slice(path, Span(info.offset, info.length))
+    return load_slice(path, Span(info.offset, info.length), rows)

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings

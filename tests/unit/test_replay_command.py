@@ -25,6 +25,7 @@ from dumps.inject.launch import prepare, prompts_in_order
 from dumps.inject.plan import ReplayPlan, Source
 from dumps.inject.problem import ReplayRefused
 from dumps.inject.proof import Proof, prove
+from dumps.inject.recorded import step_of
 from dumps.inject.replay import Replay
 from tests.stack.tiny_run import tiny
 
@@ -157,6 +158,15 @@ def test_rows_recorded_as_text_are_rebuilt_and_each_is_marked(
     replaying.rows = list(rebuilt.rows)
     with pytest.raises(ReplayRefused, match="rows without them are recorded"):
         replaying.run()
+
+
+def test_rollouts_that_verl_saved_or_dumped_are_whole_groups(reference_runs: Path) -> None:
+    """Saved as tensors by V1 and V0, and V1's text, whose uid is one a response."""
+    tokenizer = reference_runs / "tiny_model_tokenizer_data" / "model"
+    for name in ("skip_rollout_tq", "skip_rollout_v0", "v091_v1_fsdp2/rollout"):
+        rows = read_replayable(reference_runs / name, tokenizer, 16).rows
+        first = [row for row in rows if row.step == 1]
+        assert [len(group.rows) for group in step_of(1, first).groups] == [4] * 8
 
 
 def test_an_order_file_of_align_data_is_read(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ One process holds actor and rollout engine, so one writer has a rank's responses
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +46,8 @@ def collected(
     """
     if not {"responses", "input_ids"} <= set(output) or not session.takes(What.ROLLOUTS):
         return
+    if not puts_rows(self, bool(args[0]) if args else bool(kwargs.get("use_vllm"))):
+        return
     num_samples = int(getattr(self.rl_config, "n_samples_per_prompt", 1))
     _worker.step = int(self.args.iteration) + 1
     for row, ids, response in zip(index, output["input_ids"], output["responses"], strict=True):
@@ -60,6 +63,17 @@ def collected(
                 extras={"dock_row": int(row)},
             )
         )
+
+
+def puts_rows(worker: Any, use_vllm: bool) -> bool:
+    """Tell whether this rank is the one of its tensor-parallel group that fills the dock."""
+    base = sys.modules.get("mindspeed_rl.workers.base_worker")
+    if not hasattr(base, "is_pipeline_last_stage"):
+        return True
+    state = worker.parallel_state
+    is_last: bool = base.is_pipeline_last_stage(state, use_vllm)  # type: ignore[union-attr]
+    rank: int = base.get_tensor_model_parallel_rank(state, use_vllm)  # type: ignore[union-attr]
+    return is_last and rank == 0
 
 
 def policy_loss(

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from dumps.capture.taps.mindspeed_rl import puts_rows
 from dumps.inject.match import place_rows
 from dumps.inject.plan import Source
 from dumps.inject.preflight import Candidate
@@ -79,7 +80,8 @@ def consumed(
         places = [None] * len(rows) if recorded is None else place_rows(recorded, rows)
         lines = [(place, p, a, None) for place, p, a in zip(places, prompts, answers, strict=True)]
         rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
-        replay.consumed(f"actor-{rank}", now.step, lines)
+        if puts_rows(self, bool(args[0]) if args else bool(kwargs.get("use_vllm"))):
+            replay.consumed(f"actor-{rank}", now.step, lines)
     return original(self, output, index, *args, **kwargs)
 
 

@@ -42,6 +42,8 @@ def step(
     if replay.plan.rewards is Source.RECORDED:
         driven = replace(driven, score=stages.score)
     result = original(setup, config, driven, number, *args, **kwargs)
+    if _rank_and_size()[0] != 0:  # every rank holds all rows, the first alone tells of them
+        return result
     collected = result[0]
     responses = list(zip(collected.responses, collected.scores, strict=True))
     rows = [(_prompt(setup, r.row_index, r.prompt_ids), r.response_ids) for r, _ in responses]
@@ -102,6 +104,8 @@ def _check(replay: Replay, setup: Any, config: Any, first: int) -> None:
             "groups that stayed are recorded; pass --order with the recorded run"
         )
         hidden = [Problem(text, is_missing=True)]
+    if replay.plan.rewards is Source.RECORDED and _rank_and_size()[1] > 1:
+        hidden.append(Problem("--rewards recorded works with one rank of the stack"))
     if replay.plan.log_probs is Source.RECOMPUTED:
         hidden.append(Problem("--log-probs recomputed: the stack always takes the engine's"))
     ahead = list(islice(setup.order, 0 if groups.enable else last - first + 1))
@@ -167,6 +171,14 @@ def _response(prompt: Any, record: RolloutRecord, tokenizer: Any) -> Any:
         finish_reason=record.finish_reason or "stop",
         prompt_token_ids=tuple(prompt.ids),
     )
+
+
+def _rank_and_size() -> tuple[int, int]:
+    from torch import distributed
+
+    if not distributed.is_initialized():
+        return 0, 1
+    return int(distributed.get_rank()), int(distributed.get_world_size())
 
 
 def _eos_ids(setup: Any, config: Any) -> frozenset[int]:

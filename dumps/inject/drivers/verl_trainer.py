@@ -72,7 +72,8 @@ def balanced_queued(
 ) -> Any:
     """V1: see that no worker has refused, and put the rows into the recorded order."""
     replay.refuse_what_was_swallowed()
-    _refuse_incomplete(replay, batch.keys)
+    num_prompts = int(self.config.data.train_batch_size) // int(self.parameter_sync_step)
+    _refuse_incomplete(replay, int(self.global_steps), batch.keys, num_prompts)
     replay.verify(int(self.global_steps), _queued_rows(replay, batch, ["prompts", "responses"]))
     batch = original(self, batch, *args, **kwargs)
     places = [
@@ -125,11 +126,17 @@ def consumed_padded(replay: Replay, original: Any, batch: Any, *args: Any, **kwa
     return original(batch, *args, **kwargs)
 
 
-def _refuse_incomplete(replay: Replay, keys: Sequence[str]) -> None:
+def _refuse_incomplete(
+    replay: Replay, step_number: int, keys: Sequence[str], num_prompts: int
+) -> None:
+    """Refuse a batch that lacks what a worker failed at: verl pads such a batch and goes on."""
     counts: dict[str, set[str]] = {}
     for key in keys:
         uid, _, rest = key.partition("_")
         counts.setdefault(uid, set()).add(rest.partition("_")[0])
+    if len(counts) < num_prompts:
+        text = f"{len(counts)} of {num_prompts} prompts came through; see the workers' log"
+        replay.refuse([Problem(text, step_number)])
     for uid, sessions in counts.items():
         if uid in state.uids:
             number, group = state.uids[uid]

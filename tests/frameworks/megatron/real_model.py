@@ -75,7 +75,7 @@ filesystem_async._write_item = partial(
 )
 
 
-class LatentDotProductAttention(dot_product_attention.DotProductAttention):
+class LatentDotProductAttention(dot_product_attention.DotProductAttention):  # type: ignore[misc]
     """Attention whose values are narrower than its keys, which only TransformerEngine offers."""
 
     def __init__(self, *args: Any, k_channels: int = 0, v_channels: int = 0, **kwargs: Any) -> None:

@@ -1,0 +1,198 @@
+"""The sequential test: has the candidate left the reference, given everything seen so far?
+
+At every step the mean difference of the last 5, 10, 20, 50 and 100 steps is held against its
+standard error, a windowed scan for a change of mean (window-limited generalised likelihood ratio:
+Willsky and Jones 1976, Lai 1995). The standard error is that of an average of autocorrelated steps
+(`noise.error_of_average`), from the reference's own noise around the step and from the earlier
+differences of both runs, whichever is larger. All tests of 500 steps share one error of 1 %
+(Bonferroni), so at most one clean run in a hundred alarms, whatever the dependence between tests;
+an alarm must also be large enough to matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from align.core.threshold import Threshold
+from align.curves.accept import CONVERGENCE_LIMIT
+from align.curves.collapse import COLLAPSED
+from align.curves.noise import cautious_size, error_of_average, t_quantile
+from align.curves.pair import FloatArray, IntArray, PairedMetric, Pairing
+from align.curves.shift import relative_to, uses_ratio
+
+FALSE_ALARMS = Threshold(0.01, source="one clean run of 500 steps in a hundred may alarm")
+PER_STEPS = Threshold(500, source="field acceptance: min(24 h, 500 steps)")
+WINDOWS = (5, 10, 20, 50, 100)
+MIN_KNOWN = Threshold(
+    30, source="fewer steps say too little about their autocorrelation (Bartlett 1946)"
+)
+_AROUND = 50  # steps on either side that the reference's noise is taken from
+_LEVEL = 20  # last steps that the reference's level is taken from
+_HISTORY = 100  # earlier differences that their noise is taken from
+REWARDS = ("critic/score/mean", "critic/rewards/mean")
+OTHERS = ("response_length/mean", "actor/entropy")
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """The candidate has left the reference.
+
+    Args:
+        step: at which it is known, as the reference numbers it.
+        since: first step of the window that shows it; ``step`` where a value is not a number.
+        reference, candidate: means over that window.
+        deviation: difference in standard errors; infinite where a value is not a number.
+    """
+
+    metric: str
+    step: int
+    since: int
+    reference: float
+    candidate: float
+    deviation: float
+
+
+def watched(pairing: Pairing, names: tuple[str, ...] = ()) -> tuple[PairedMetric, ...]:
+    """Return the metrics that are tested: reward, response length and entropy, or those named."""
+    rewards = [metric for name in REWARDS if (metric := pairing.get(name)) is not None]
+    others = [metric for name in OTHERS if (metric := pairing.get(name)) is not None]
+    if names:
+        return tuple(metric for name in names if (metric := pairing.get(name)) is not None)
+    return (*rewards[:1], *others)
+
+
+def alarms(pairing: Pairing, metrics: tuple[PairedMetric, ...], from_step: int) -> list[Alarm]:
+    """Return the alarms of the first step that has any, at ``from_step`` or later.
+
+    Args:
+        metrics: that are tested; a value that is not a number counts in every metric of training.
+    """
+    found = list(_not_numbers(pairing, from_step))
+    for metric in metrics:
+        alarm = first_alarm(metric, len(metrics), from_step)
+        found += [alarm] if alarm is not None else []
+    first = min((alarm.step for alarm in found), default=0)
+    return [alarm for alarm in found if alarm.step == first]
+
+
+def first_alarm(metric: PairedMetric, num_metrics: int, from_step: int) -> Alarm | None:
+    """Return a metric's first alarm at ``from_step`` or later; None where there is none."""
+    finite = metric.finite_only()
+    test = _Test.of(finite, num_metrics)
+    for end in range(int(np.searchsorted(finite.steps, from_step)) + 1, len(finite) + 1):
+        for window in WINDOWS:
+            if window > end:
+                break
+            deviation = test.deviation(end, window)
+            if deviation is not None:
+                last = slice(end - window, end)
+                return Alarm(
+                    metric=metric.name,
+                    step=int(finite.steps[end - 1]),
+                    since=int(finite.steps[end - window]),
+                    reference=float(finite.reference[last].mean()),
+                    candidate=float(finite.candidate[last].mean()),
+                    deviation=deviation,
+                )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """One metric as it is tested: differences, or log ratios of positive sizes.
+
+    Args:
+        difference: float64 [n], candidate - reference.
+        reference: float64 [m], all of the reference in the same unit, also steps to come.
+        positions: int64 [n], where in ``reference`` each step is.
+        least: smallest difference that matters.
+        confidence: of one test, so that all of them together keep `FALSE_ALARMS`.
+        freedom: degrees of freedom of the noise; NaN where it is not known.
+    """
+
+    difference: FloatArray
+    reference: FloatArray
+    positions: IntArray
+    least: float
+    confidence: float
+    freedom: float
+
+    @classmethod
+    def of(cls, metric: PairedMetric, num_metrics: int) -> _Test:
+        series = metric.reference_series
+        usable = np.isfinite(series.values)
+        reference, ours, theirs = series.values[usable], metric.reference, metric.candidate
+        if metric.name not in REWARDS and uses_ratio(metric) and (reference > 0).all():
+            ours, theirs, reference = np.log(ours), np.log(theirs), np.log(reference)
+            least = -math.log(1 - COLLAPSED.value)
+        else:
+            level = relative_to(float(reference[-_LEVEL:].mean()), reference) if len(series) else 0
+            limit = CONVERGENCE_LIMIT if metric.name in REWARDS else COLLAPSED
+            least = limit.value * level
+        tests = PER_STEPS.value * len(WINDOWS) * max(num_metrics, 1)
+        return cls(
+            difference=theirs - ours,
+            reference=reference,
+            positions=np.searchsorted(series.steps[usable], metric.steps),
+            least=least,
+            confidence=1 - FALSE_ALARMS.value / tests,
+            freedom=_freedom(reference),
+        )
+
+    def deviation(self, end: int, window: int) -> float | None:
+        """Return the mean of the ``window`` steps before ``end`` in standard errors, if it alarms.
+
+        None without an alarm, and where the noise is not known.
+        """
+        mean = float(self.difference[end - window : end].mean())
+        if abs(mean) < self.least or math.isnan(self.freedom):
+            return None
+        error = self._error(end, window)
+        size = abs(mean) / error if error else math.inf
+        return size if size > _quantile(self.confidence, round(self.freedom, 1)) else None
+
+    def _error(self, end: int, window: int) -> float:
+        at = int(self.positions[end - 1])
+        around = self.reference[max(0, at - _AROUND) : at + _AROUND]
+        if len(around) < MIN_KNOWN.value:
+            around = self.reference[-int(MIN_KNOWN.value) :]
+        error = math.sqrt(2) * error_of_average(around, window)
+        before = self.difference[max(0, end - window - _HISTORY) : end - window]
+        if len(before) >= MIN_KNOWN.value:
+            error = max(error, error_of_average(before, window))
+        return error
+
+
+def _not_numbers(pairing: Pairing, from_step: int) -> Iterator[Alarm]:
+    """Yield metrics of training that stopped being numbers where the reference's never did."""
+    for metric in pairing.training:
+        bad = ~np.isfinite(metric.candidate) & (metric.steps >= from_step)
+        if (
+            bad.any()
+            and metric.meaning.numeric
+            and np.isfinite(metric.reference_series.values).all()
+        ):
+            at = int(np.argmax(bad))
+            step = int(metric.steps[at])
+            values = float(metric.reference[at]), float(metric.candidate[at])
+            yield Alarm(metric.name, step, step, *values, math.inf)
+
+
+def _freedom(reference: FloatArray) -> float:
+    """Return the degrees of freedom of the noise: of stretches of 100 steps around their lines.
+
+    NaN where the reference is too short to tell. A trend over the whole run is no noise.
+    """
+    num = max(1, round(len(reference) / (2 * _AROUND)))
+    stretches = [s for s in np.array_split(reference, num) if len(s) >= MIN_KNOWN.value]
+    return sum(max(cautious_size(s) - 2, 1.0) for s in stretches) if stretches else math.nan
+
+
+@lru_cache(maxsize=4096)
+def _quantile(confidence: float, freedom: float) -> float:
+    return t_quantile(confidence, freedom)
