@@ -39,11 +39,14 @@ class Onset:
         return Text(f"from step {self.step} on", f"从第 {self.step} 步起")
 
 
-def onset_of(metric: PairedMetric, sign: float, earlier: float = 0.0) -> Onset:
+def onset_of(
+    metric: PairedMetric, sign: float, earlier: float = 0.0, *, num_windows: int = 1
+) -> Onset:
     """Return the step from which the smoothed difference is out of the noise band for good.
 
     In the metric's own unit: early values near 0 have wild ratios. ``sign`` is the direction in
-    which the curves part, ``earlier`` their difference before. The band is 3 standard errors of the
+    which the curves part, ``earlier`` their difference before, ``num_windows`` how many usual
+    windows are averaged over: more miss a short return to 0. The band is 3 standard errors of the
     smoothed difference, from the steps before it changes, and a tenth of the change at least.
 
     Measured on jumps of 8 standard deviations in AR(1) noise, 200 seeds each: at 500 steps 97 of
@@ -52,7 +55,7 @@ def onset_of(metric: PairedMetric, sign: float, earlier: float = 0.0) -> Onset:
     """
     difference = sign * (metric.candidate - metric.reference - earlier)
     noise = _Noise.of(difference)
-    window = window_for(len(difference))
+    window = num_windows * window_for(len(difference))
     average = smooth(difference, window)
     # The last window may touch 0 by chance: that is not a return.
     at_zero = np.flatnonzero(average[:-window] <= 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -48,6 +48,16 @@ def first_pair(reference: RunData, candidate: RunData) -> Pair:
     both = captured_steps(reference), captured_steps(candidate)
     common = sorted(both[0].keys() & both[1].keys())
     return paired(both[0][common[0]], both[1][common[0]]) if common else Pair(Start.NOT_RECORDED)
+
+
+def pairs(reference: RunData, candidate: RunData) -> Iterator[Pair]:
+    """Yield each step that both runs recorded, as long as they have the same inputs."""
+    both = captured_steps(reference), captured_steps(candidate)
+    for step in sorted(both[0].keys() & both[1].keys()):
+        pair = paired(both[0][step], both[1][step])
+        if not pair.is_comparable:
+            return
+        yield pair
 
 
 def paired(reference: CapturedStep, candidate: CapturedStep) -> Pair:

@@ -15,7 +15,7 @@ from align.layers.floor import ACCUMULATED, CONFIDENCE
 from align.layers.forward_rung import forward_walk
 from align.layers.measure import difference
 from align.layers.pattern import explained_by, is_scaled
-from align.layers.start import first_pair
+from align.layers.start import Pair, pairs
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase, TensorRecord
 
@@ -30,9 +30,9 @@ _NOT_ROUNDED = Threshold(0.5, _ROUNDED.source)
 def compare(reference: RunData, candidate: RunData) -> RungResult | None:
     """Compare updates and Adam's moments; None where they cannot be compared."""
     state = _state_finding(captured_steps(reference), captured_steps(candidate))
-    pair = first_pair(reference, candidate)
+    pair = next((each for each in pairs(reference, candidate) if _updates(each)), None)
     findings = [] if state is None else [state]
-    if not pair.is_comparable or pair.reference is None or pair.candidate is None:
+    if pair is None or pair.reference is None or pair.candidate is None:
         return _result(findings, 0, 0.0) if findings else None
     forward = forward_walk(pair)
     gradients = compare_gradients(pair.reference, pair.candidate, before=forward.worst)
@@ -64,6 +64,12 @@ def moment_factor(reference: CapturedStep, candidate: CapturedStep) -> float | N
     middle = gains[len(gains) // 2]
     is_one = gains[-1] - gains[0] < _ONE_FACTOR.value * abs(middle)
     return middle if is_one and abs(middle - 1) > _ONE_FACTOR.value else None
+
+
+def _updates(pair: Pair) -> bool:
+    """Tell whether the first update changes any weight: a warm-up can start at rate 0."""
+    steps = [step for step in (pair.reference, pair.candidate) if step is not None]
+    return any(record.l2 > 0 for step in steps for record in _first(step, Phase.UPDATE).values())
 
 
 def update_floor(gradient_error: float) -> Threshold:

@@ -65,9 +65,12 @@ def check(steps: Mapping[int, CapturedStep]) -> Broken | None:
     if not held:
         return found[0]
     start = min(recorded)
-    late = next((each for each in held if each.step > start + 1), None)
-    never = late is not None and all(each.of_step == start for each in held)
-    return replace(late or held[0], kind=Sync.NOT_SYNCED if never else Sync.STALE)
+    late = [each for each in held if each.step > start + 1]
+    first = recorded[start].of(Phase.PARAMETER)
+    never = all(_same(recorded[each.step].of(Phase.ENGINE), first) for each in found)
+    if late and never:
+        return replace(late[-1], kind=Sync.NOT_SYNCED, of_step=start)
+    return replace((late or held)[0], kind=Sync.STALE)
 
 
 def _recorded(steps: Mapping[int, CapturedStep]) -> dict[int, CapturedStep]:

@@ -107,7 +107,6 @@ def test_killed_at_any_point_it_resumes_without_repeating_a_finished_trial(tmp_p
         process.send_signal(signal.SIGKILL)
         process.wait()
         kills += 1
-    print("KILLS", kills)
     assert kills >= 3
     found = json.loads(called(plan, "--json", "--resume").stdout)
     assert [k["name"] for k in found["sets"][0]["knobs"]] == ["a", "f"]

@@ -107,6 +107,8 @@ def trained(folder: Path, **wrong: Any) -> RunData:
             record_gradients(recorder, model)
             torch.nn.utils.clip_grad_norm_(model.parameters(), wrong.get("clip", 1e9))
             before = parameters_of(model)
+            for group in optimizer.param_groups:
+                group["lr"] = 0.0 if step <= wrong.get("still", 0) else wrong.get("lr", 1e-3)
             optimizer.step()
             if "round" in wrong:
                 for state in optimizer.state.values():
@@ -190,3 +192,14 @@ def test_an_engine_with_other_weights_is_told_what_it_holds(
     assert "in the candidate" in finding.title.en
     (finding,) = weight_sync_rung.compare(other, own).findings
     assert "in the reference" in finding.title.en
+
+
+def test_a_warm_up_from_zero_hides_neither_decay_nor_sync(tmp_path: Path) -> None:
+    own = trained(tmp_path / "own", still=1)
+    other = trained(tmp_path / "other", still=1, decay_of_vectors=0.0)
+    result = update_rung.compare(own, other)
+    assert result is not None
+    assert [finding.id for finding in result.findings] == ["optimizer.weight_decay"]
+    stuck = trained(tmp_path / "stuck", still=1, sync=never)
+    (finding,) = weight_sync_rung.compare(own, stuck).findings
+    assert finding.id == "weight_sync.not_synced"

@@ -1,0 +1,250 @@
+"""How often curves are called right: clean pairs, and pairs with one planted defect.
+
+    nice python -m benchmarks.curve_study [--pairs 1000] [--write-docs]
+
+Every pair is two runs of 500 steps with four metrics. Noise is autocorrelated (each pair draws its
+own first-order autocorrelation between 0 and 0.7) and heteroscedastic (the reward's follows
+sqrt(p (1 - p)) of a mean of 0/1 rewards, 0.02 at its largest; sizes scatter in proportion). The
+defect is planted into the candidate alone. Three judges see each pair: `align curves diff`, the
+field's acceptance, and `align watch`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from align.core.finding import Severity
+from align.core.metric import MetricLog, MetricSeries
+from align.curves.accept import accept
+from align.curves.criterion import Outcome
+from align.curves.pair import pair_logs
+from align.curves.rung import compare_logs
+from align.watch.sequential import alarms, watched
+
+FloatArray = npt.NDArray[np.float64]
+Curves = dict[str, FloatArray]  # metric -> [n]
+Defect = Callable[[Curves, np.random.Generator], None]
+
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
+MARK = re.compile(r"<!-- curve study -->\n.*<!-- curve study: end -->\n", re.DOTALL)
+STEPS, SIGMA, ONSET = 500, 0.02, 300
+TIME = np.arange(STEPS)
+REWARD, LENGTH, ENTROPY, NORM = (
+    "critic/score/mean",
+    "response_length/mean",
+    "actor/entropy",
+    "actor/grad_norm",
+)
+LEVEL = 0.6
+TREND = {
+    REWARD: 0.05 + (LEVEL - 0.05) * (1 - np.exp(-TIME / 80)),
+    LENGTH: 300 + 80 * TIME / STEPS,
+    ENTROPY: 0.15 + 0.35 * np.exp(-TIME / 150),
+    NORM: 0.2 + 0.2 * np.exp(-TIME / 60),
+}
+RELATIVE = {LENGTH: 0.03, ENTROPY: 0.05, NORM: 0.15}
+
+
+def _add(metric: str, change: npt.NDArray[Any]) -> Defect:
+    def plant(curves: Curves, rng: np.random.Generator) -> None:
+        curves[metric] = curves[metric] + change
+
+    return plant
+
+
+def _spikes(curves: Curves, rng: np.random.Generator) -> None:
+    where = rng.choice(STEPS, 12, replace=False)
+    curves[NORM][where] *= 30
+
+
+def _collapse(curves: Curves, rng: np.random.Generator) -> None:
+    share = np.clip((TIME - ONSET) / 20, 0, 1)
+    curves[REWARD] = curves[REWARD] * (1 - 0.9 * share)
+    curves[LENGTH] = curves[LENGTH] * (1 - 0.9 * share)
+
+
+def _nan(curves: Curves, rng: np.random.Generator) -> None:
+    curves[NORM][ONSET:] = np.nan
+
+
+def _double(curves: Curves, rng: np.random.Generator) -> None:
+    curves[NORM] = 2 * curves[NORM]
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """One kind of pair: what is planted, into which metric, and how it reads in the table."""
+
+    name: str
+    metric: str
+    plant: Defect
+
+
+CLASSES = (
+    Class("clean", "", lambda curves, rng: None),
+    Class("offset of 4 % of the reward", REWARD, _add(REWARD, np.full(STEPS, -0.04 * LEVEL))),
+    Class(
+        "drift of the reward to 5 %",
+        REWARD,
+        _add(REWARD, -0.05 * LEVEL * np.clip((TIME - 200) / 150, 0, 1)),
+    ),
+    Class("step of 8 % at step 300", REWARD, _add(REWARD, -0.08 * LEVEL * (TIME >= ONSET))),
+    Class("collapse within 20 steps", REWARD, _collapse),
+    Class("gradient norm twice as large", NORM, _double),
+    Class("spikes of the gradient norm", NORM, _spikes),
+    Class("NaN from step 300 on", NORM, _nan),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the judges said of one pair."""
+
+    named: bool  # curves: a finding about the planted metric; on clean pairs, about any
+    error: bool  # curves: an error
+    failed: bool  # acceptance
+    passed: bool
+    alarm: int | None  # watch: step
+
+
+def noise(rng: np.random.Generator, correlation: float) -> FloatArray:
+    """Return first-order autoregressive noise [STEPS] of unit variance."""
+    values: FloatArray = rng.normal(size=STEPS)
+    fresh = np.sqrt(1 - correlation**2)
+    for i in range(1, STEPS):
+        values[i] = correlation * values[i - 1] + fresh * values[i]
+    return values
+
+
+def run(rng: np.random.Generator, correlation: float) -> Curves:
+    """Draw one run."""
+    curves = {}
+    for name, trend in TREND.items():
+        if name == REWARD:
+            sigma = SIGMA * np.sqrt(trend * (1 - trend)) / 0.5
+            curves[name] = trend + sigma * noise(rng, correlation)
+        else:
+            curves[name] = trend * np.exp(RELATIVE[name] * noise(rng, correlation))
+    return curves
+
+
+def log_of(curves: Mapping[str, FloatArray]) -> MetricLog:
+    """Return curves as a metric log, with a reward scale of 0 to 1."""
+    steps, zeros = np.arange(1, STEPS + 1), np.zeros(STEPS)
+    return MetricLog(
+        "study",
+        "study",
+        None,
+        tuple(
+            MetricSeries(name, name, "study", steps, values, zeros, steps)
+            for name, values in curves.items()
+        ),
+    )
+
+
+def look(reference: Curves, candidate: Curves, planted: str) -> Seen:
+    """Let all three judge one pair."""
+    logs = log_of(reference), log_of(candidate)
+    result = compare_logs(*logs)
+    weighty = [f for f in result.findings if f.symptom is not None]
+    about = [f for f in weighty if not planted or (f.symptom and f.symptom.metric == planted)]
+    about += [f for f in result.findings if planted and planted.replace("/", ".") in f.id]
+    pairing = pair_logs(*logs)
+    acceptance = accept(pairing)
+    outcomes = acceptance.outcomes if acceptance else frozenset()
+    with np.errstate(all="ignore"):
+        found = alarms(pairing, watched(pairing), 0)
+    return Seen(
+        named=bool(about),
+        error=any(f.severity is Severity.ERROR for f in result.findings),
+        failed=Outcome.FAIL in outcomes,
+        passed=outcomes == {Outcome.PASS},
+        alarm=found[0].step if found else None,
+    )
+
+
+def study(kind: Class, num_pairs: int) -> list[Seen]:
+    """Judge so many seeded pairs of one class."""
+    seen = []
+    for seed in range(num_pairs):
+        rng = np.random.default_rng((CLASSES.index(kind), seed))
+        correlation = float(rng.uniform(0, 0.7))
+        reference, candidate = run(rng, correlation), run(rng, correlation)
+        kind.plant(candidate, rng)
+        seen.append(look(reference, candidate, kind.metric))
+    return seen
+
+
+def row(kind: Class, seen: list[Seen]) -> str:
+    """Return one line of the table."""
+    num = len(seen)
+
+    def share(count: int) -> str:
+        return f"{100 * count / num:.1f} %"
+
+    delays = [s.alarm - ONSET - 1 for s in seen if s.alarm is not None]
+    watch = share(len(delays))
+    if kind.name.startswith(("collapse", "step", "NaN")) and delays:
+        watch += f", median {np.median(delays):.0f} steps after the onset"
+        watch += f", {np.quantile(delays, 0.95):.0f} at most in 95 of 100"
+    cells = (
+        kind.name,
+        str(num),
+        share(sum(s.named for s in seen)),
+        share(sum(s.error for s in seen)),
+        share(sum(s.failed for s in seen)),
+        share(sum(s.passed for s in seen)),
+        watch,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Run the study and print, or write, its table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pairs", type=int, default=1000)
+    parser.add_argument("--only", help="classes that begin like this")
+    parser.add_argument("--write-docs", action="store_true")
+    options = parser.parse_args()
+    begin = time.process_time()
+    head = (
+        "planted",
+        "pairs",
+        "curves: named",
+        "curves: error",
+        "acceptance fails",
+        "acceptance passes",
+        "watch: alarm",
+    )
+    lines = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
+    for kind in CLASSES:
+        if kind.name.startswith(options.only or ""):
+            lines.append(row(kind, study(kind, options.pairs)))
+            print(lines[-1], flush=True)
+    if options.write_docs:
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+        ).stdout.strip()
+        today = datetime.datetime.now(tz=datetime.timezone.utc).date()
+        note = (
+            f"Measured {today} at commit {commit}: `python -m benchmarks.curve_study`, "
+            f"{time.process_time() - begin:.0f} s of one core.\n\n"
+        )
+        table = "\n".join(lines)
+        block = f"<!-- curve study -->\n{note}{table}\n<!-- curve study: end -->\n"
+        DOCS.write_text(MARK.sub(lambda _: block, DOCS.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
