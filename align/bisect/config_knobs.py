@@ -12,7 +12,7 @@ from align.config.translate import TARGETS, Written, translate
 from align.core.config_value import ConfigLeaf, EffectiveConfig, EffectiveValue, ProvenanceKind
 from align.core.finding import Strength
 
-_SET_BY_NO_KEY = (ProvenanceKind.DERIVED, ProvenanceKind.FIXED, ProvenanceKind.MODEL_CONFIG)
+_SET_BY_NO_KEY = (ProvenanceKind.FIXED, ProvenanceKind.MODEL_CONFIG)
 
 
 def config_knobs(
@@ -68,7 +68,7 @@ def _knobs(row: Compared, written: dict[str, Written] | None) -> list[Knob] | Le
 def _stated(value: EffectiveValue) -> dict[str, ConfigLeaf]:
     """Return the keys that a field is made from, with their values; none where no key sets it."""
     raw = value.raw
-    if raw.provenance.kind in _SET_BY_NO_KEY and ", " not in raw.key:
+    if raw.provenance.kind in _SET_BY_NO_KEY:
         return {}
     keys = raw.key.split(", ")
     if len(keys) == 1:

@@ -99,6 +99,12 @@ def _locked(file: IO[str]) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise RunError(
+            where=str(file.name),
+            problem=f"cannot be locked ({error.strerror})",
+            fix="choose -o on a file system with locks, such as a local disk",
+        ) from error
     return True
 
 

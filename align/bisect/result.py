@@ -9,11 +9,11 @@ from align.bisect.command import values_of
 from align.bisect.drive import Driven
 from align.bisect.knob import Change, Knob, Setting, setting_of, without
 from align.bisect.plan import describe
-from align.bisect.search import Ending
+from align.bisect.search import Ending, Outcome
 from align.config.diff import scalar
 from align.core.config_value import ConfigLeaf
 from align.core.figure import Cell, Column, Table
-from align.core.text import Text, joined
+from align.core.text import Text
 
 _SHOWN_SUSPECTS = 12
 
@@ -149,7 +149,7 @@ def shown(value: ConfigLeaf) -> str:
 
 def _found(driven: Driven) -> Text:
     sets = driven.search.sets
-    parts = [joined([_set_text(driven.plan.knobs, found)]) for found in sets]
+    parts = [_set_text(driven, found) for found in sets]
     text = Text(" ".join(p.en for p in parts), "".join(p.zh for p in parts))
     if driven.search.complete:
         return text
@@ -160,11 +160,19 @@ def _found(driven: Driven) -> Text:
     )
 
 
-def _set_text(knobs: Sequence[Knob], found: tuple[Change, ...]) -> Text:
+def _set_text(driven: Driven, found: tuple[Change, ...]) -> Text:
+    knobs, search = driven.plan.knobs, driven.search
     parts = [_change_text(knobs[change.knob], change.level) for change in found]
     en, zh = " and ".join(p.en for p in parts), "，并且 ".join(p.zh for p in parts)
     if len(found) == 1:
         return Text(f"{en}: this alone turns the verdict bad.", f"{zh}：仅此一项就使判定变为“坏”。")
+    fewer = [search.outcome(tuple(c for c in found if c != gone)) for gone in found]
+    if any(outcome is not Outcome.GOOD for outcome in fewer):
+        return Text(
+            f"{en}: these {len(found)} together turn the verdict bad; whether fewer of them do "
+            "could not be judged.",
+            f"{zh}：这 {len(found)} 项同时出现使判定变为“坏”；更少的项是否足够无法判定。",
+        )
     return Text(
         f"{en}: these {len(found)} together turn the verdict bad; fewer of them do not.",
         f"{zh}：这 {len(found)} 项同时出现才使判定变为“坏”，去掉任何一项都不会。",

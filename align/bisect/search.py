@@ -59,7 +59,6 @@ class Search:
     """The state of a search.
 
     Args:
-        last: levels of the candidate.
         width: settings that may be tried at the same time.
         sets: minimal sets of changes found, each bad alone on the reference's settings.
         outcomes: everything that was tried.

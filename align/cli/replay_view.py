@@ -31,7 +31,7 @@ def as_text(run: Path, marks: Mapping[str, int], replayed: Replayed) -> str:
     if proof.scores_differ:
         lines.append(f"  {proof.scores_differ} rows got another score than recorded")
     lines += [f"  allowed: {text}" for text in replayed.allowed[:_MOST]]
-    if not proof.rows and not replayed.refused:
+    if not (proof.rows or replayed.refused or replayed.outcome.exit_code):
         lines.append(
             "  nothing was consumed: is npu-align installed in the command's environment, and "
             "does it train with verl, TRL, MindSpeed-RL or align train?"

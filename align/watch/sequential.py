@@ -84,22 +84,33 @@ def first_alarm(metric: PairedMetric, num_metrics: int, from_step: int) -> Alarm
     """Return a metric's first alarm at ``from_step`` or later; None where there is none."""
     finite = metric.finite_only()
     test = _Test.of(finite, num_metrics)
-    for end in range(int(np.searchsorted(finite.steps, from_step)) + 1, len(finite) + 1):
-        for window in WINDOWS:
-            if window > end:
-                break
-            deviation = test.deviation(end, window)
-            if deviation is not None:
-                last = slice(end - window, end)
-                return Alarm(
-                    metric=metric.name,
-                    step=int(finite.steps[end - 1]),
-                    since=int(finite.steps[end - window]),
-                    reference=float(finite.reference[last].mean()),
-                    candidate=float(finite.candidate[last].mean()),
-                    deviation=deviation,
-                )
+    begin = int(np.searchsorted(finite.steps, from_step)) + 1
+    for end, window in _large_enough(test, begin):
+        deviation = test.deviation(end, window)
+        if deviation is not None:
+            last = slice(end - window, end)
+            return Alarm(
+                metric=metric.name,
+                step=int(finite.steps[end - 1]),
+                since=int(finite.steps[end - window]),
+                reference=float(finite.reference[last].mean()),
+                candidate=float(finite.candidate[last].mean()),
+                deviation=deviation,
+            )
     return None
+
+
+def _large_enough(test: _Test, begin: int) -> Iterator[tuple[int, int]]:
+    """Yield (end, window) in order of step where the mean difference is one that matters."""
+    sums = np.concatenate([[0.0], np.cumsum(test.difference)])
+    found = [
+        (int(end), window)
+        for window in WINDOWS
+        for end in np.flatnonzero(np.abs(sums[window:] - sums[:-window]) >= test.least * window)
+        + window
+        if end >= begin
+    ]
+    return iter(sorted(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +156,13 @@ class _Test:
         )
 
     def deviation(self, end: int, window: int) -> float | None:
-        """Return the mean of the ``window`` steps before ``end`` in standard errors, if it alarms.
+        """Return the mean of ``window`` steps before ``end`` in standard errors, if it alarms.
 
         None without an alarm, and where the noise is not known.
         """
-        mean = float(self.difference[end - window : end].mean())
-        if abs(mean) < self.least or math.isnan(self.freedom):
+        if math.isnan(self.freedom):
             return None
+        mean = float(self.difference[end - window : end].mean())
         error = self._error(end, window)
         size = abs(mean) / error if error else math.inf
         return size if size > _quantile(self.confidence, round(self.freedom, 1)) else None

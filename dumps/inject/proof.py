@@ -67,7 +67,7 @@ def prove(plan: ReplayPlan) -> Proof:
         num_rows += len(rows)
         step = read_step(plan.rows, number) if number in steps else None
         marks = [] if step is None else _marks(step)
-        for digest, shown in zip(hashes, (marks, [row[1:3] for row in rows]), strict=True):
+        for digest, shown in zip(hashes, (marks, _shown(marks, rows)), strict=True):
             digest.update(json.dumps([number, shown]).encode())
         _compare(number, step, marks, rows, counts, first)
     return Proof(
@@ -104,6 +104,12 @@ def _compare(
     if step is not None:
         counts["left_over"] += len(step.records) - len(set(places))
     counts["out_of_order"] += places != sorted(places)
+
+
+def _shown(marks: Sequence[list[str]], rows: Sequence[list[Any]]) -> list[list[str]]:
+    """Return hashes of prompt and response; none of a prompt that is recorded as text."""
+    textual = {place for place, mark in enumerate(marks) if not mark[0]}
+    return [["" if place in textual else prompt, answer] for place, prompt, answer, _ in rows]
 
 
 def _equal(recorded: str, own: str) -> bool:

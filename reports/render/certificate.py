@@ -11,7 +11,9 @@ from typing import Any
 
 from align.core.document import float_from_json
 from align.core.figure import Curve, CurvePair
+from align.core.finding import Scalar
 from align.core.text import Text
+from reports.cells import show_short
 from reports.figures import draw
 from reports.render.html import environment
 
@@ -55,7 +57,7 @@ SAY = {
         "被判定的步：原始值与 {window} 步滑动平均；下图为被测 − 参考。",
     ),
 }
-TONES = {"pass": "aligned", "fail": "diverged"}
+_TONES = {"pass": "aligned", "fail": "diverged"}
 _COUNTS, _UNITS = ("failing_steps",), ("seed_band",)
 
 
@@ -76,8 +78,9 @@ def render(document: Mapping[str, Any], lang: str) -> str:
             say=SAY,
             lang=lang,
             drawing=drawing,
-            tone=lambda outcome: TONES.get(outcome, "undecided"),
+            tone=lambda outcome: _TONES.get(outcome, "undecided"),
             amount=_amount,
+            number=_number,
         )
     )
 
@@ -90,6 +93,11 @@ def _amount(result: Mapping[str, Any], key: str) -> str:
     if result["formula"] in _COUNTS:
         return f"{value:.0f}"
     return f"{value:.3g}" if result["formula"] in _UNITS else f"{value:.2%}"
+
+
+def _number(value: Scalar) -> str:
+    number = float_from_json(value)
+    return "–" if math.isnan(number) else show_short(number)
 
 
 def _pair(curve: Mapping[str, Any]) -> CurvePair:

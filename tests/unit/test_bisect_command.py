@@ -246,6 +246,43 @@ def test_exit_code_125_does_not_tell(tmp_path: Path) -> None:
     assert "unresolved" in {trial["outcome"] for trial in found["trials"]}
 
 
+def test_settings_that_cannot_be_tried_apart_are_named_without_more_certainty(
+    tmp_path: Path,
+) -> None:
+    command = 'case "{overrides}" in *"b=1 c=0"*|*"b=0 c=1"*) exit 125;; *"b=1 c=1"*) exit 1;; esac'
+    plan = written(tmp_path, command=command, knobs=letters("abcd"))
+    found = json.loads(called(plan, "--json").stdout)
+    assert [k["name"] for k in found["sets"][0]["knobs"]] == ["b", "c"]
+    assert "whether fewer of them do could not be judged" in found["sentence"]
+
+
+def test_what_a_command_prints_is_read_where_its_folder_holds_no_metrics(tmp_path: Path) -> None:
+    command = (
+        'case " {overrides} " in *" c=1 "*) v=0.9;; *) v=0.1;; esac; '
+        'echo "step:1 - critic/score/mean:$v - actor/lr:1e-06"'
+    )
+    verdict = {"metric": "critic/score/mean", "above": 0.5}
+    plan = written(tmp_path, command=command, knobs=letters("abcd"), verdict=verdict)
+    found = json.loads(called(plan, "--json").stdout)
+    assert [k["name"] for k in found["sets"][0]["knobs"]] == ["c"]
+
+
+@pytest.mark.parametrize("test", [{"finding": "curves.nonfinite*"}, {"rung": "curves"}])
+def test_a_finding_or_a_rung_of_the_report_is_the_verdict(
+    tmp_path: Path, test: dict[str, str]
+) -> None:
+    metrics(tmp_path / "ref" / "metrics.jsonl", [1.0] * 40)
+    command = (
+        'case " {overrides} " in *" b=1 "*) v=NaN;; *) v=1.0;; esac; for s in $(seq 40); do '
+        'echo "{\\"step\\": $s, \\"data\\": {\\"critic/score/mean\\": $v}}"; done'
+        " > {out}/metrics.jsonl"
+    )
+    verdict = {"reference": "ref", **test}
+    plan = written(tmp_path, command=command, knobs=letters("abc"), verdict=verdict)
+    found = json.loads(called(plan, "--json").stdout)
+    assert [k["name"] for k in found["sets"][0]["knobs"]] == ["b"]
+
+
 def test_a_flaky_command_is_repeated_and_the_confidence_is_stated(tmp_path: Path) -> None:
     # every second call of a bad setting succeeds by accident
     command = (

@@ -12,6 +12,7 @@ from align.bisect.config_knobs import config_knobs
 from align.bisect.read_plan import read_plan
 from align.bisect.runs import configuration
 from align.cli.main import cli
+from align.core.config_value import EffectiveConfig
 from align.core.errors import RunError
 
 VERL = """\
@@ -25,7 +26,7 @@ trainer: {{total_training_steps: 100, experiment_name: {name}}}
 MINDSPEED = """\
 megatron_training: {global_batch_size: 64, train_iters: 100}
 actor_config: {lr: 1.0e-6, adam_beta2: 0.999}
-rl_config: {kl_penalty: low_var_kl, kl_coef: 0.01, adv_estimator: group_norm, n_samples_per_prompt: 8}
+rl_config: {kl_coef: 0.01, adv_estimator: group_norm, n_samples_per_prompt: 8}
 generate_config: {sampling_config: {temperature: 0.2}}
 """
 REFERENCE = {"kl": 0.001, "lr": 1e-6, "beta2": 0.999, "temperature": 1.0, "ours": 3, "name": "a"}
@@ -99,7 +100,7 @@ def test_a_run_without_configuration_is_refused(tmp_path: Path) -> None:
         configuration(tmp_path / "run")
 
 
-def both(folder: Path):  # type: ignore[no-untyped-def]
+def both(folder: Path) -> tuple[EffectiveConfig, EffectiveConfig]:
     verl(folder / "ref", REFERENCE)
     verl(folder / "cand", CANDIDATE)
     return configuration(folder / "ref"), configuration(folder / "cand")

@@ -18,10 +18,18 @@ THIRTY = tuple(Knob(f"k{i}", KnobKind.CONFIG, (0, 1)) for i in range(30))
 Judge = Callable[[Setting], Outcome]
 
 
+def all_of(*knobs: int) -> Judge:
+    return bad_if(lambda setting: all(setting[knob] for knob in knobs))
+
+
+def any_of(*knobs: int) -> Judge:
+    return bad_if(lambda setting: any(setting[knob] for knob in knobs))
+
+
 def test_a_single_cause_among_thirty_is_found_within_the_bound() -> None:
     most = 0
     for cause in range(30):
-        search, trials, _ = searched(THIRTY, bad_if(lambda s, c=cause: s[c]))
+        search, trials, _ = searched(THIRTY, all_of(cause))
         assert search.sets == [(Change(cause, 1),)]
         assert search.complete
         most = max(most, trials)
@@ -33,7 +41,7 @@ def test_every_interacting_pair_among_thirty_is_found_within_thirty_trials() -> 
     most = 0
     for a in range(30):
         for b in range(a + 1, 30):
-            search, trials, _ = searched(THIRTY, bad_if(lambda s, a=a, b=b: s[a] and s[b]))
+            search, trials, _ = searched(THIRTY, all_of(a, b))
             assert search.sets == [(Change(a, 1), Change(b, 1))]
             assert search.complete
             most = max(most, trials)
@@ -42,7 +50,7 @@ def test_every_interacting_pair_among_thirty_is_found_within_thirty_trials() -> 
 
 def test_two_causes_of_which_each_suffices_are_both_found() -> None:
     for a, b in ((0, 1), (3, 29), (14, 15), (0, 29)):
-        search, trials, _ = searched(THIRTY, bad_if(lambda s, a=a, b=b: s[a] or s[b]))
+        search, trials, _ = searched(THIRTY, any_of(a, b))
         assert sorted(search.sets) == [(Change(a, 1),), (Change(b, 1),)]
         assert search.complete
         assert trials <= 30

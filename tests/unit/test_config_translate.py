@@ -18,7 +18,7 @@ from align.config.diff import compare_configs
 from align.config.normalise import effective
 from align.config.rung import manifest_of
 from align.config.translate import Translation, translate
-from align.config.translation_text import _literal, files
+from align.config.translation_text import files, literal
 from align.core.config_value import EffectiveConfig
 from align.core.errors import ConfigError
 from align.core.finding import Severity
@@ -155,7 +155,7 @@ WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), m
 
 @given(NUMBERS | st.booleans() | st.none())
 def test_numbers_and_flags_are_the_same_to_pyyaml_and_omegaconf(value: object) -> None:
-    text = f"key: {_literal(value)}"  # type: ignore[arg-type]
+    text = f"key: {literal(value)}"  # type: ignore[arg-type]
     by_omegaconf = OmegaConf.to_container(OmegaConf.create(text))
     assert isinstance(by_omegaconf, dict)
     for read in (yaml.safe_load(text)["key"], by_omegaconf["key"]):
@@ -165,7 +165,7 @@ def test_numbers_and_flags_are_the_same_to_pyyaml_and_omegaconf(value: object) -
 
 @given(WORDS)
 def test_texts_are_the_same_to_pyyaml(value: str) -> None:
-    assert yaml.safe_load(f"key: {_literal(value)}")["key"] == value
+    assert yaml.safe_load(f"key: {literal(value)}")["key"] == value
 
 
 def test_the_command_refuses_what_is_the_targets_already(shared: Path) -> None:

@@ -223,5 +223,13 @@ def test_the_proof_counts_order_scores_generated_and_left_over_rows(tmp_path: Pa
     assert not proof.holds
 
 
+def test_rows_recorded_as_text_are_proven_by_their_responses(tmp_path: Path) -> None:
+    one = replay(tmp_path, [replace(r, prompt_ids=None) for r in ROWS])
+    records = [r for r in ROWS if r.step == 1]
+    one.consumed("d", 1, [(i, r.prompt_ids, r.response_ids, 0.0) for i, r in enumerate(records)])
+    proof = prove(one.plan)
+    assert proof.holds and proof.recorded_sha256 == proof.consumed_sha256
+
+
 def test_a_run_that_consumed_nothing_proves_nothing(tmp_path: Path) -> None:
     assert not prove(replay(tmp_path).plan).holds

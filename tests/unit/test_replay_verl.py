@@ -214,6 +214,24 @@ def test_what_does_not_fit_stops_verl(
         trainer.fit()
 
 
+@pytest.mark.parametrize(
+    ("mode", "log_probs", "named"),
+    [
+        ("separate_async", Source.RECORDED, "trainer_mode is separate_async"),
+        ("sync", Source.RECOMPUTED, "add actor_rollout_ref.rollout.calculate_log_probs=false"),
+    ],
+)
+def test_settings_of_verls_v1_trainer_that_no_replay_fits_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, log_probs: Source, named: str
+) -> None:
+    modules, trainer = verl(monkeypatch, (0, 9), [1, 2])
+    trainer.parameter_sync_step = 1  # V1 has it
+    trainer.config.trainer["v1"] = Config(trainer_mode=mode)
+    drive(replay(tmp_path, log_probs=log_probs), "verl", (0, 9), *modules)
+    with pytest.raises(ReplayRefused, match=named):
+        trainer.fit()
+
+
 def test_verl_generates_what_is_missing_where_that_is_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

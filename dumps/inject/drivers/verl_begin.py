@@ -34,7 +34,7 @@ def fit(replay: Replay, original: Any, self: Any, *args: Any, **kwargs: Any) -> 
         asks_log_probs=bool(rollout.get("calculate_log_probs", False)),
     )
     asked = _asked(replay, self, state.templating, wanted) if first == 1 else {}
-    replay.check(run, wanted, asked, self.tokenizer, _not_possible(replay.plan, config))
+    replay.check(run, wanted, asked, self.tokenizer, _not_possible(replay.plan, self))
     return original(self, *args, **kwargs)
 
 
@@ -81,8 +81,9 @@ def _asked(
     return dict(zip(wanted, upcoming(trainer.train_dataloader, makes, size, begun), strict=False))
 
 
-def _not_possible(plan: ReplayPlan, config: Any) -> Iterator[Problem]:
+def _not_possible(plan: ReplayPlan, trainer: Any) -> Iterator[Problem]:
     """Yield settings with which recorded rollouts cannot be given."""
+    config = trainer.config
     if _filters(config) and not plan.sets_order:
         yield Problem(
             "algorithm.filter_groups draws prompts until enough groups have a signal, and only "
@@ -92,8 +93,15 @@ def _not_possible(plan: ReplayPlan, config: Any) -> Iterator[Problem]:
     version = installed_version("verl")
     if plan.rewards is Source.RECORDED and version is not None and version < (0, 7):
         yield Problem("--rewards recorded needs verl 0.7 or later")
-    mode = (config.trainer.get("v1") or {}).get("trainer_mode", "sync")
-    if config.trainer.get("use_v1", False) and mode != "sync":
+    if not hasattr(trainer, "parameter_sync_step"):
+        return  # V0
+    if plan.log_probs is Source.RECOMPUTED and config.actor_rollout_ref.rollout.calculate_log_probs:
+        yield Problem(
+            "verl's V1 trainer looks for the engine's log_probs: with --log-probs recomputed add "
+            "actor_rollout_ref.rollout.calculate_log_probs=false to the command"
+        )
+    mode = str((config.trainer.get("v1") or {}).get("trainer_mode", "sync"))
+    if mode != "sync":
         yield Problem(
             f"trainer.v1.trainer_mode is {mode}: it mixes rows of several steps by the clock; "
             "set it to sync"
