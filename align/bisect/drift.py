@@ -20,8 +20,9 @@ from align.bisect.level_texts import (
 from align.core.errors import ExitCode
 from align.core.finding import Finding, Severity
 from align.core.report import Report
-from align.core.rung import Rung, RungStatus
+from align.core.rung import Rung
 from align.core.text import Text
+from align.core.verdict import Verdict, VerdictStatus
 from dumps.store.rollout_pair import pair_rollouts
 from dumps.store.run_data import RunData
 
@@ -33,8 +34,7 @@ class Drift:
     """The levels, from the widest to the narrowest; none where nothing drifts."""
 
     levels: tuple[Level, ...]
-    comparable: bool
-    verdict: Text  # of the ladder
+    verdict: Verdict  # of the ladder
 
     @property
     def smallest(self) -> Level | None:
@@ -57,10 +57,11 @@ class Drift:
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 for no drift, 1 for one, 3 where nothing can be compared."""
-        if not self.comparable:
+        """0 for no drift beyond doubt, 1 for one, 3 where nothing can be compared."""
+        if self.verdict.status is VerdictStatus.NOT_COMPARABLE:
             return ExitCode.NOT_COMPARABLE
-        return ExitCode.FINDINGS if self.smallest else ExitCode.ALIGNED
+        diverged = self.verdict.status is VerdictStatus.DIVERGED
+        return ExitCode.FINDINGS if diverged else ExitCode.ALIGNED
 
 
 def drift_of(report: Report, reference: RunData, candidate: RunData) -> Drift:
@@ -69,11 +70,10 @@ def drift_of(report: Report, reference: RunData, candidate: RunData) -> Drift:
     Args:
         report: of the same two runs.
     """
-    comparable = any(rung.status is not RungStatus.MISSING for rung in report.rungs)
     symptoms = _symptoms(report)
     placed = [f for rung in report.rungs if rung.name in _PLACES for f in _weighty(rung.findings)]
     if not symptoms and not placed:
-        return Drift((), comparable, report.verdict.sentence)
+        return Drift((), report.verdict)
     rows: FirstRows | None = None
     shifts: tuple[TaskShift, ...] | None = None
     if len(reference.rollouts) and len(candidate.rollouts):
@@ -89,7 +89,7 @@ def drift_of(report: Report, reference: RunData, candidate: RunData) -> Drift:
         token_level(rows, rungs),
         layer_level(rungs),
     )
-    return Drift(levels, comparable, report.verdict.sentence)
+    return Drift(levels, report.verdict)
 
 
 def to_document(drift: Drift) -> dict[str, Any]:
@@ -97,7 +97,8 @@ def to_document(drift: Drift) -> dict[str, Any]:
     smallest, following = drift.smallest, drift.next_step
     return {
         "schema_version": 1,
-        "verdict": drift.verdict.en,
+        "status": drift.verdict.status.value,
+        "verdict": drift.verdict.sentence.en,
         "smallest": smallest.name if smallest else None,
         "place": smallest.place.en if smallest else None,
         "next_step": following.en if following else None,
@@ -120,7 +121,7 @@ def to_document(drift: Drift) -> dict[str, Any]:
             for level in drift.levels
         ],
         "zh": {
-            "verdict": drift.verdict.zh,
+            "verdict": drift.verdict.sentence.zh,
             "place": smallest.place.zh if smallest else None,
             "next_step": following.zh if following else None,
         },
@@ -144,7 +145,8 @@ _NEXT = Text("to go further", "如需进一步缩小")
 
 
 def as_lines(drift: Drift, lang: str) -> Iterator[str]:
-    """Yield the drift as a reader sees it, a line a level."""
+    """Yield the drift as a reader sees it: the ladder's verdict, then a line a level."""
+    yield f"{drift.verdict.status.value}: {drift.verdict.sentence.in_language(lang)}"
     if not drift.levels:
         yield _NONE.in_language(lang)
         return

@@ -43,6 +43,7 @@ class FirstRows:
         num_rows: rows of that step, on the side that has fewer.
         num_responses: rows whose response the other side has not, to the same prompt.
         num_scores: rows of equal response and other score.
+        is_first: it is the first common step.
         sampled_apart: the first common step is different in most rows already, so that no row tells
             more than another.
         quoted: pairs of rows: of equal response and other score, else of one prompt.
@@ -53,6 +54,7 @@ class FirstRows:
     num_rows: int = 0
     num_responses: int = 0
     num_scores: int = 0
+    is_first: bool = False
     sampled_apart: bool = False
     quoted: tuple[tuple[RowText, RowText], ...] = ()
     token: TokenPlace | None = None
@@ -79,7 +81,9 @@ def first_rows(pair: RolloutPair) -> FirstRows:
         if len(other) and not len(scores):
             a, b = other[0].tolist()
             token = _parting(reference, candidate, a, b)
-        return FirstRows(step, rows, rows - len(same), len(scores), apart, quoted, token)
+        return FirstRows(
+            step, rows, rows - len(same), len(scores), number == 0, apart, quoted, token
+        )
     return FirstRows(None)
 
 

@@ -136,10 +136,10 @@ def row_level(rows: FirstRows | None, rungs: Rungs) -> Level:
         )
         found = _ids(rungs, Rung.ROLLOUT)
         return Level("row", _MISSING, place, found, missing=_REPLAY)
+    before = Text("", "") if rows.is_first else Text(", all before are the same", "，此前全部相同")
     place = Text(
-        f"step {rows.step}: {rows.num_responses} of {rows.num_rows} responses differ, all before "
-        "are the same",
-        f"第 {rows.step} 步：{rows.num_rows} 条回复中有 {rows.num_responses} 条不同，此前全部相同",
+        f"step {rows.step}: {rows.num_responses} of {rows.num_rows} responses differ{before.en}",
+        f"第 {rows.step} 步：{rows.num_rows} 条回复中有 {rows.num_responses} 条不同{before.zh}",
     )
     return Level("row", _FOUND, place, _ids(rungs, Rung.ROLLOUT), quotes)
 
