@@ -138,7 +138,8 @@ _NAMES = {
 }
 _UNKNOWN = Text("not known", "未知")
 _NONE = Text(
-    "no metric drifts beyond noise, and no rung differs", "没有指标偏离超出噪声，各环节也没有差异"
+    "no metric drifts beyond noise, and no recorded row, token or layer differs",
+    "没有指标偏离超出噪声，记录的行、token 与层也没有差异",
 )
 _SMALLEST = Text("smallest place known", "目前已知的最小位置")
 _NEXT = Text("to go further", "如需进一步缩小")

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from align.core.errors import AlignError
 from align.core.metric import MetricSeries
+from align.core.optional import require
 from align.core.run import Artifact
 from align.watch.follow_lines import LineFollower
 from dumps.readers.console import MINDSPEED_RL, VERL, Dialect, read_block
@@ -70,23 +71,25 @@ class TextSource:
 
 
 class EventSource:
-    """A TensorBoard event file."""
+    """A TensorBoard event file.
+
+    Raises:
+        MissingPackageError: tensorboard is not installed.
+    """
 
     def __init__(self, path: Path) -> None:
-        from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-
+        module = "tensorboard.backend.event_processing.event_file_loader"
         self._path = path
-        self._loader = RawEventFileLoader(str(path))
+        self._loader = require(module, extra="tensorboard").RawEventFileLoader(str(path))
 
     def poll(self) -> Iterator[News]:
         """Yield the scalars of the records that are new."""
-        from tensorboard.compat.proto.event_pb2 import Event
-
         from dumps.readers.tensorboard_events import scalars
 
+        event_type = require("tensorboard.compat.proto.event_pb2", extra="tensorboard").Event
         columns = MetricColumns(str(self._path), "tensorboard_events")
         for record in self._loader.Load():
-            event = Event.FromString(record)
+            event = event_type.FromString(record)
             for tag, value, resolution in scalars(event)[0]:
                 columns.add_row(event.step, 0, [(tag, value)], resolution)
         if columns.num_rows:

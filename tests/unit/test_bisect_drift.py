@@ -13,7 +13,12 @@ from click.testing import CliRunner
 
 from align.bisect.drift_rows import first_rows
 from align.bisect.drift_tasks import task_shifts
+from align.bisect.level import LevelStatus
+from align.bisect.level_texts import layer_level, token_level
 from align.cli.main import cli
+from align.core.finding import Finding, Severity
+from align.core.rung import Rung, RungResult, RungStatus
+from align.core.text import Text
 from dumps.store.discover import discover
 from dumps.store.rollout_pair import RolloutPair, pair_rollouts
 from dumps.store.run_data import RunData
@@ -72,6 +77,39 @@ def test_runs_that_sample_apart_name_no_row_and_how_to_replay(tmp_path: Path) ->
     assert levels["row"]["status"] == levels["token"]["status"] == "missing"
     assert "align replay" in levels["row"]["missing"]
     assert "rows differ" not in levels["step"]["place"]
+
+
+def test_the_first_layer_and_the_first_defect_of_the_tokens_are_the_ladders() -> None:
+    rungs = {
+        Rung.TOKENS: of_rung(Rung.TOKENS, finding(Rung.TOKENS, "tokens.mask_shifted")),
+        Rung.FORWARD: aligned(Rung.FORWARD),
+        Rung.BACKWARD: of_rung(Rung.BACKWARD, finding(Rung.BACKWARD, "backward.scale")),
+    }
+    assert layer_level(rungs).findings == ("backward.scale",)
+    assert token_level(None, rungs).findings == ("tokens.mask_shifted",)
+    rungs[Rung.FORWARD] = of_rung(Rung.FORWARD, finding(Rung.FORWARD, "forward.first_divergence"))
+    assert layer_level(rungs).findings == ("forward.first_divergence",)
+
+
+def test_layers_that_agree_are_said_to_and_absent_ones_say_how_to_record() -> None:
+    agreed = layer_level({Rung.FORWARD: aligned(Rung.FORWARD)})
+    assert (agreed.status, agreed.place.en) == (LevelStatus.OPEN, "all agree")
+    absent = layer_level({})
+    assert absent.status is LevelStatus.MISSING
+    assert absent.missing is not None
+
+
+def finding(rung: Rung, name: str) -> Finding:
+    text = Text(name, name)
+    return Finding(name, rung, Severity.ERROR, text, None, None, (), text, text)
+
+
+def of_rung(rung: Rung, found: Finding) -> RungResult:
+    return RungResult(rung, RungStatus.DIVERGED, Text("", ""), (found,))
+
+
+def aligned(rung: Rung) -> RungResult:
+    return RungResult(rung, RungStatus.ALIGNED, Text("all agree", "一致"))
 
 
 def test_it_reads_in_chinese(tmp_path: Path) -> None:
