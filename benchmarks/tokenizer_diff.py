@@ -1,9 +1,9 @@
 """Time to compare two tokenizers of 151 k tokens, with one merge lost and one id swapped.
 
-``python -m benchmarks.tokenizer_diff [FOLDER]`` takes a folder with vocab.json and merges.txt, such as
-Qwen2.5's; without one a vocabulary and merges of that size are made up. Both sides are found, read
-and compared five times in one process; printed are the medians in wall and processor seconds: of
-vocabulary and merges alone, and of the whole rung with encoded texts.
+``python -m benchmarks.tokenizer_diff [FOLDER]`` takes a folder with vocab.json and merges.txt, such
+as Qwen2.5's; without one a vocabulary and merges of that size are made up. Both sides are found,
+read and compared five times in one process; printed are the medians in wall and processor seconds:
+of vocabulary and merges alone, and of the whole rung with encoded texts.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -142,19 +143,23 @@ def test_a_failing_write_leaves_no_file_and_is_logged(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_does_not_wait_for_what_its_parent_writes(tmp_path: Path) -> None:
-    def slow(path: Path) -> None:
-        time.sleep(3)
+    released = threading.Event()
+
+    def held_up(path: Path) -> None:
+        released.wait(120)
         path.touch()
 
     writer = Writer(tmp_path, "actor-0", FailureLog(tmp_path, "actor-0"))
-    writer.submit(1, lambda: {"x.txt": slow})
-    begin = time.monotonic()
+    writer.submit(1, lambda: {"x.txt": held_up})
     child = os.fork()
     if not child:
         writer.drain()
         os._exit(0)
-    os.waitpid(child, 0)
-    assert time.monotonic() - begin < 2
+    end = time.monotonic() + 60
+    while not (done := os.waitpid(child, os.WNOHANG)[0]) and time.monotonic() < end:
+        time.sleep(0.01)
+    released.set()
+    assert done == child
     writer.drain()
 
 

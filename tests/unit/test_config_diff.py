@@ -296,7 +296,7 @@ def test_a_real_configuration_written_otherwise_gives_no_error_and_no_warning(
     reference.write_text(text, encoding="utf-8")
     plain = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
     assert isinstance(plain, dict)
-    sections = (f"{key}: {respelled(value, str(key))}\n" for key, value in plain.items())
+    sections = (f"{key!s}: {respelled(value, str(key))}\n" for key, value in plain.items())
     candidate.write_text("".join(sections), encoding="utf-8")
     assert candidate.read_text("utf-8") != text
     result = compared(reference, candidate)

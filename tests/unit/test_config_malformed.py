@@ -113,9 +113,9 @@ def test_a_key_that_stands_twice_is_one_error_and_the_last_value_counts(
 def test_a_line_of_ten_megabytes_costs_its_own_value_alone(good: Path, tmp_path: Path) -> None:
     path = written(tmp_path, GOOD.replace("128", "x" * 10_000_000))
     diff(good, good)  # imports
-    started = time.perf_counter()
+    started = time.process_time()
     run = diff(good, path, "--json")
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 10  # a quadratic reader takes hours
     (error,) = run.stderr.splitlines()
     assert error.startswith(f"align: {path}:3: data.max_prompt_length: ")
     assert "10,000,0" in error and "remove it" in error
@@ -132,13 +132,13 @@ def test_a_line_of_ten_megabytes_takes_no_more_memory_than_a_few_copies(tmp_path
     assert peak_bytes < 60_000_000
 
 
-def test_a_printed_string_of_ten_megabytes_reads_within_two_seconds() -> None:
+def test_a_printed_string_of_ten_megabytes_is_read_in_one_pass() -> None:
     literal = NestedLiteral(by_column=True)
-    started = time.perf_counter()
+    started = time.process_time()
     assert literal.feed(1, "{'a': {'x': 1,")
     assert literal.feed(2, "       'y': '" + "z\\'" * 3_400_000 + "',")
     assert literal.feed(3, "       'w': 2}}")
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 10  # a quadratic reader takes hours
     assert [leaf.path for leaf in literal.leaves] == [("a", "x"), ("a", "y"), ("a", "w")]
 
 

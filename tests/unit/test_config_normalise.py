@@ -370,8 +370,9 @@ def test_a_flag_is_equal_in_every_spelling(value: bool, data: st.DataObject) -> 
 @given(token_ids, st.data())
 def test_a_set_is_equal_in_every_order_and_spelling(ids: list[int], data: st.DataObject) -> None:
     order = tuple(data.draw(st.permutations(ids)))
-    written = data.draw(st.sampled_from([order, (*order, order[0]), str(list(order))]))
-    one, other = canonical(tuple(ids), ValueKind.SET), canonical(written, ValueKind.SET)
+    spellings: list[ConfigLeaf] = [order, (*order, order[0]), str(list(order))]
+    written = data.draw(st.sampled_from(spellings))
+    one, other = (canonical(value, ValueKind.SET) for value in (tuple(ids), written))
     assert equal(one, other, ValueKind.SET) and one == other
     more = canonical((*ids, 200_001), ValueKind.SET)
     assert not equal(one, more, ValueKind.SET)

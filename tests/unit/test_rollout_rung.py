@@ -86,8 +86,10 @@ def test_two_seeds_of_one_recipe_are_never_called_different(tmp_path: Path) -> N
     ],
 )
 def test_real_clean_pairs_are_silent(reference_runs: Path, reference: str, candidate: str) -> None:
-    runs = [RunData(discover([reference_runs / r / "rollout"])) for r in (reference, candidate)]
-    result = rung.compare(*runs)
+    ours, theirs = (
+        RunData(discover([reference_runs / r / "rollout"])) for r in (reference, candidate)
+    )
+    result = rung.compare(ours, theirs)
     assert result.name is Rung.ROLLOUT and result.status is RungStatus.ALIGNED
     assert result.findings == ()
     (table,) = result.tables

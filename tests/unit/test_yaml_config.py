@@ -162,14 +162,14 @@ def test_python_tags_are_not_run(tmp_path: Path) -> None:
     ids=["laughs", "merges", "circle", "flow", "block", "steps", "brackets"],
 )
 def test_bombs_are_refused_at_once(tmp_path: Path, text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ConfigError):
         read(tmp_path, text)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_interpolation_bombs_stay_text(tmp_path: Path) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     strings = "x0: '0123456789'\n" + "".join(
         f"x{i}: ${{x{i - 1}}}${{x{i - 1}}}\n" for i in range(1, 60)
     )
@@ -180,7 +180,7 @@ def test_interpolation_bombs_stay_text(tmp_path: Path) -> None:
         f"y{i}: {{p: '${{y{i - 1}}}', q: '${{y{i - 1}}}'}}\n" for i in range(1, 60)
     )
     assert len(read(tmp_path, trees).values) < 200_000
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_interpolations_are_resolved_and_others_named(
@@ -377,9 +377,9 @@ def test_a_training_yaml_of_an_unknown_framework_is_a_configuration(tmp_path: Pa
 def test_a_large_configuration_reads_fast(reference_runs: Path) -> None:
     path = reference_runs / "v091_v1_fsdp2/hydra/config.yaml"
     read_yaml_config(path, no_progress)
-    start = time.perf_counter()
+    start = time.process_time()
     read_yaml_config(path, no_progress)
-    assert time.perf_counter() - start < 2  # 0.1 s alone; loose, because cores are shared
+    assert time.process_time() - start < 2  # 0.1 s alone; loose, because cores are shared
 
 
 _TEXTS = st.sampled_from(
