@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from align.core.config_value import ProvenanceKind, RawConfig
@@ -19,6 +18,7 @@ from align.core.text import Text
 from dumps.readers.hydra_override import deleted, parse_override
 from dumps.readers.leaf import Leaf, config_values, framework_of
 from dumps.readers.reader import Glimpse, Progress, Reader
+from dumps.readers.shell_lines import Word, plain_variables, words_of
 from dumps.readers.text import identify, iter_lines
 
 FORMAT = "launch_command"
@@ -32,20 +32,10 @@ _IN_SCRIPT = re.compile(r"^\s*(?!echo|#)[^'\"#]*?" + _PROGRAM)
 _SCRIPT = re.compile(rb"(?:\xef\xbb\xbf)?(?:#!.*sh\b|set -|export |[A-Za-z_]+=|nohup |python3? )")
 _COMMAND_BYTES = re.compile(_PROGRAM.encode())
 _TRACED_BYTES = re.compile(_TRACED.pattern.encode(), re.MULTILINE)
-_ASSIGNMENT = re.compile(
-    r"""\s*(?:export )?([A-Za-z_]\w*)=("[^"$`]*"|'[^']*'|[^\s"'$`();&|]*)\s*(?:#.*)?"""
-)
 _ARRAY_START = re.compile(r"\s*(?:declare -a |local )?([A-Za-z_]\w*)(\+?)=\((.*)")
 _ARRAY = re.compile(r"\$\{([A-Za-z_]\w*)\[[@*]\]\}")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)")
 _MAX_LINES = 5_000  # a script is not longer, and a log traces its command at the start
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
-    text: str
-    line: int
-    shown: str
 
 
 def _sniff(glimpse: Glimpse) -> bool:
@@ -101,34 +91,27 @@ def read_launch_command(path: Path, progress: Progress) -> RawConfig:
     )
 
 
-def _framework(words: list[_Word]) -> str | None:
+def _framework(words: list[Word]) -> str | None:
     return "verl" if any(word.text.startswith(("verl.", "recipe.")) for word in words) else None
 
 
-def _command(lines: list[tuple[int, str]]) -> tuple[Mapping[str, str], list[_Word]]:
+def _command(lines: list[tuple[int, str]]) -> tuple[Mapping[str, str], list[Word]]:
     """Find the last training command, its words, and the variables set before it."""
     is_traced = any(_TRACED.match(text) for _, text in lines)
     pattern = _TRACED if is_traced else _IN_SCRIPT
     starts = [i for i, (_, text) in enumerate(lines) if pattern.match(text)]
     if not starts:
         return {}, []
-    assigned: dict[str, set[str]] = {}
-    for _, text in lines[: starts[-1]]:
-        for name in re.findall(r"\b([A-Za-z_]\w*)=", text):
-            match = _ASSIGNMENT.fullmatch(text)
-            value = match[2].strip("\"'") if match and match[1] == name else "$"
-            assigned.setdefault(name, set()).add(value)
-    # A variable set twice, or to what only the shell can compute, is not known.
-    variables = {k: next(iter(v)) for k, v in assigned.items() if len(v) == 1 and "$" not in v}
+    variables = plain_variables(lines[: starts[-1]])
     arrays = _arrays(lines[: starts[-1]])
-    words = _words(lines[starts[-1] :])
+    words = words_of(lines[starts[-1] :])
     return variables, [part for word in words for part in _expanded(word, arrays)]
 
 
-def _arrays(lines: list[tuple[int, str]]) -> dict[str, list[_Word]]:
+def _arrays(lines: list[tuple[int, str]]) -> dict[str, list[Word]]:
     """Return the bash arrays that a script sets: ``overrides=( key=value … )``."""
-    arrays: dict[str, list[_Word]] = {}
-    current: list[_Word] | None = None
+    arrays: dict[str, list[Word]] = {}
+    current: list[Word] | None = None
     for number, line in lines:
         text = line
         match = _ARRAY_START.match(line) if current is None else None
@@ -146,32 +129,15 @@ def _arrays(lines: list[tuple[int, str]]) -> dict[str, list[_Word]]:
         closes = bool(words) and words[-1].endswith(")")
         if closes:
             words[-1] = words[-1][:-1]
-        current += [_Word(word, number, line) for word in words if word]
+        current += [Word(word, number, line) for word in words if word]
         if closes:
             current = None
     return arrays
 
 
-def _expanded(word: _Word, arrays: Mapping[str, list[_Word]]) -> list[_Word]:
+def _expanded(word: Word, arrays: Mapping[str, list[Word]]) -> list[Word]:
     match = _ARRAY.fullmatch(word.text)
     return arrays.get(match[1], [word]) if match else [word]
-
-
-def _words(lines: list[tuple[int, str]]) -> Iterator[_Word]:
-    """Yield the words of one command over its continuation lines."""
-    text = ""
-    for number, line in lines:
-        is_continued = line.rstrip().endswith("\\")
-        text += line.rstrip()[:-1] if is_continued else line
-        try:
-            words = shlex.split(text, comments=True)
-        except ValueError:  # an open quote: the next line closes it
-            text += "\n"
-            continue
-        yield from (_Word(word, number, line) for word in words)
-        text = ""
-        if not is_continued:
-            return
 
 
 def _filled(text: str, variables: Mapping[str, str]) -> str:

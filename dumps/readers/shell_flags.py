@@ -7,30 +7,18 @@ is named and left out.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from align.core.config_value import ConfigLeaf
 from align.core.text import Text
 from dumps.readers.leaf import Leaf
+from dumps.readers.shell_lines import Variables, Word, words_of
 from dumps.readers.yaml_leaves import parse_value
 
-_ASSIGNMENT = re.compile(
-    r"""\s*(?:export )?([A-Za-z_]\w*)=("[^"$`]*"|'[^']*'|[^\s"'$`();&|]*)\s*(?:#.*)?"""
-)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::?-([^${}]*))?\}|\$([A-Za-z_]\w*)")
 _FLAG = re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _ENDS = ("&&", "||", "|", ";", "&", ">", ">>", "2>&1", "2>", "&>")
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """One word of a command, with the line it stands on."""
-
-    text: str
-    line: int
-    shown: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +37,12 @@ def commands(lines: Sequence[tuple[int, str]], program: re.Pattern[str]) -> Iter
         lines: 1-based number and text.
         program: matched at the start of a line.
     """
-    assigned: dict[str, set[str]] = {}
+    variables = Variables()
     for index, (_, text) in enumerate(lines):
-        for name in re.findall(r"\b([A-Za-z_]\w*)=", text):
-            match = _ASSIGNMENT.fullmatch(text)
-            value = match[2].strip("\"'") if match and match[1] == name else "$"
-            assigned.setdefault(name, set()).add(value)
+        variables.see(text)
         if program.match(text):
-            plain = {k: next(iter(v)) for k, v in assigned.items() if len(v) == 1 and "$" not in v}
-            yield [_filled(word, plain) for word in _words(lines[index:])]
+            plain = variables.plain
+            yield [_filled(word, plain) for word in words_of(lines[index:])]
 
 
 def read_flags(
@@ -130,23 +115,6 @@ def _grouped(
 
 def _is_number(text: str) -> bool:
     return re.fullmatch(r"-\d+(?:\.\d*)?(?:[eE][-+]?\d+)?", text) is not None
-
-
-def _words(lines: Sequence[tuple[int, str]]) -> Iterator[Word]:
-    """Yield the words of one command over its continuation lines."""
-    text = ""
-    for number, line in lines:
-        is_continued = line.rstrip().endswith("\\")
-        text += line.rstrip()[:-1] if is_continued else line
-        try:
-            words = shlex.split(text, comments=True)
-        except ValueError:  # an open quote: the next line closes it
-            text += "\n"
-            continue
-        yield from (Word(word, number, line) for word in words)
-        text = ""
-        if not is_continued:
-            return
 
 
 def _filled(word: Word, variables: Mapping[str, str]) -> Word:

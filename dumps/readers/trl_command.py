@@ -15,7 +15,8 @@ from align.core.run import ArtifactKind
 from align.core.text import Text
 from dumps.readers.leaf import Leaf, config_values
 from dumps.readers.reader import Glimpse, Progress, Reader
-from dumps.readers.shell_flags import Word, commands, read_flags
+from dumps.readers.shell_flags import commands, read_flags
+from dumps.readers.shell_lines import Word
 from dumps.readers.text import identify, iter_lines
 
 FORMAT = "trl_command"
