@@ -135,10 +135,15 @@ def test_the_rungs_of_a_report_work_on_a_captured_run(pair: Pair) -> None:
 
 
 def test_every_link_of_a_captured_step_is_what_verl_declares(pair: Pair) -> None:
-    """The referee's formulas, held against verl's own numbers."""
+    """The referee's formulas, held against verl's own numbers.
+
+    The recorded responses come from another training, so from its first update on their engine
+    held other weights than this trainer, and the referee has to see it.
+    """
     for step in STEPS:
         links = {link.name: link for link in rule(data(pair), step).links}
-        assert not [name for name, link in links.items() if link.verdict is LinkVerdict.DIFFERS]
+        differing = {name for name, link in links.items() if link.verdict is LinkVerdict.DIFFERS}
+        assert differing == (set() if step == 1 else {"log_probs, trainer - rollout"})
         for name in ("advantages", "actor/pg_loss", "actor/kl_loss", "actor/loss"):
             assert links[name].verdict is LinkVerdict.AS_DECLARED, links[name]
 
