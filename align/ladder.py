@@ -13,7 +13,6 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from align.core.finding import Finding, Mechanism, Severity, Strength, Symptom
-from align.core.recording import not_recorded
 from align.core.report import Report, RunSummary
 from align.core.rung import RUNGS, Rung, RungResult, RungStatus
 from align.core.text import Text
@@ -30,7 +29,7 @@ _TEMPLATE_OPTIONS = "data.apply_chat_template_kwargs."
 
 
 def comparisons() -> Mapping[Rung, Compare]:
-    """Return the rungs this version compares; imported late, they bring numpy and pandas."""
+    """Return what compares each rung; imported late, as it brings numpy and pandas."""
     import align.config.rung
     import align.curves.rung
     import align.environment.rung
@@ -158,8 +157,7 @@ def climb(
     results = []
     for rung in RUNGS:
         on_rung(rung)
-        compared = rung in compare
-        results.append(compare[rung](reference, candidate) if compared else not_recorded(rung))
+        results.append(compare[rung](reference, candidate))
     return Report(summarise(reference), summarise(candidate), judge(results), tuple(results))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from align.core.rung import Missing, Rung, RungResult, RungStatus
+from align.core.rung import Missing, Rung
 from align.core.text import Text
 
 _CAPTURE = Text(
@@ -184,16 +184,3 @@ def missing_artifact(rung: Rung, side: str = "both") -> Missing:
         return Missing(artifact, side, by_hand)
     how = Text(f"{_CAPTURE.en}{by_hand.en}", f"{_CAPTURE.zh}{by_hand.zh}")
     return Missing(artifact, side, how)
-
-
-def not_recorded(rung: Rung) -> RungResult:
-    """Return the result of a rung whose artifacts neither side has."""
-    missing = missing_artifact(rung)
-    return RungResult(
-        name=rung,
-        status=RungStatus.MISSING,
-        summary=Text(
-            f"Not compared: needs {missing.artifact.en}.", f"未比较：需要{missing.artifact.zh}。"
-        ),
-        missing=(missing,),
-    )

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from align.core.finding import Finding, Mechanism, Severity, Strength, Symptom
-from align.core.recording import not_recorded
+from align.core.recording import missing_artifact
 from align.core.rung import RUNGS, Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.core.verdict import Confidence, VerdictStatus
-from align.ladder import explains, judge
+from align.ladder import comparisons, explains, judge
 
 EMPTY = Text("", "")
 
@@ -38,12 +38,9 @@ def ladder(*findings: Finding, aligned: tuple[Rung, ...] = ()) -> list[RungResul
         elif rung in aligned:
             results.append(RungResult(rung, RungStatus.ALIGNED, EMPTY))
         else:
-            results.append(not_recorded_or_empty(rung))
+            lacks = (missing_artifact(rung),)
+            results.append(RungResult(rung, RungStatus.MISSING, EMPTY, missing=lacks))
     return results
-
-
-def not_recorded_or_empty(rung: Rung) -> RungResult:
-    return replace(not_recorded(rung), name=rung)
 
 
 REWARD_AT_STEP_1 = finding(
@@ -169,3 +166,7 @@ def test_a_verdict_is_never_aligned_while_a_rung_is_open(severity: Severity) -> 
     odd = finding("rollout.odd", Rung.ROLLOUT, severity)
     verdict = judge(ladder(odd, aligned=(Rung.CONFIG,)))
     assert verdict.status is not VerdictStatus.ALIGNED
+
+
+def test_every_rung_of_the_ladder_is_compared_by_something() -> None:
+    assert set(comparisons()) == set(RUNGS)
