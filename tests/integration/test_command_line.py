@@ -109,11 +109,19 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+def hears_interrupts() -> None:
+    """Undo what a shell does to a job in the background, where these tests may run."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_leaves_no_half_written_file(tmp_path: Path) -> None:
     log = write_log(tmp_path / "big.log", steps=400_000)
     out = tmp_path / "out"
     process = subprocess.Popen(
-        [ALIGN, "report", str(log), str(log), "-o", str(out)], stderr=subprocess.PIPE, text=True
+        [ALIGN, "report", str(log), str(log), "-o", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hears_interrupts,
     )
     time.sleep(0.7)
     process.send_signal(signal.SIGINT)

@@ -365,7 +365,14 @@ def started(plan: Path) -> subprocess.Popen[bytes]:
     code = "from align.cli.main import main; main()"
     words = [sys.executable, "-c", code, "bisect", str(plan), "--resume"]
     silent = subprocess.DEVNULL
-    return subprocess.Popen(words, stdout=silent, stderr=silent, env=dict(os.environ))
+    return subprocess.Popen(
+        words, stdout=silent, stderr=silent, env=dict(os.environ), preexec_fn=_hears_interrupts
+    )
+
+
+def _hears_interrupts() -> None:
+    """Undo what a shell does to a job in the background, where these tests may run."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def waited_for(path: Path) -> None:
