@@ -62,7 +62,8 @@ $(FRAMEWORKS)/.installed: pyproject.toml constraints-frameworks.txt
 	@echo "installing verl, TRL and Megatron-core (about two minutes and 2 GB the first time)"
 	@$(FRAMEWORKS_PIP) torch
 	@$(FRAMEWORKS_PIP) torch verl trl TransferQueue pyzmq msgspec fastapi uvicorn cachetools pytest hypothesis
-	@$(FRAMEWORKS_PIP) --no-deps megatron-core -e .
+	@$(FRAMEWORKS_PIP) --no-deps megatron-core
+	@$(FRAMEWORKS_PIP) -e .
 	@touch $@
 
 # The first interpreter that runs, is 3.10 to 3.12, and can make a virtual environment.
