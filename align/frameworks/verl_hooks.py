@@ -17,7 +17,7 @@ _DP_ACTOR = "verl.workers.actor.dp_actor"
 _OLD_WORKERS = "verl.workers.fsdp_workers"
 
 
-def _point(
+def verl_point(
     module: str,
     attribute: str,
     tap: str,
@@ -25,53 +25,56 @@ def _point(
     yields: str,
     before: tuple[int, int] | None = None,
 ) -> HookPoint:
+    """Return a place in verl, from release ``since`` on and before ``before``."""
     return HookPoint(module, attribute, tap, "verl", since, yields, before)
 
 
 HOOKS = (
-    _point(_V1, "PPOTrainer.fit", "verl_driver:trainer", (0, 9), "configuration, versions"),
-    _point(
+    verl_point(_V1, "PPOTrainer.fit", "verl_driver:trainer", (0, 9), "configuration, versions"),
+    verl_point(
         _V1,
         "PPOTrainer._compute_metrics",
         "verl_driver:queued_batch",
         (0, 9),
         "rollouts and trainer inputs of a step, out of the TransferQueue",
     ),
-    _point(
+    verl_point(
         _RAY_TRAINER, "RayPPOTrainer.fit", "verl_driver:trainer", (0, 5), "configuration, versions"
     ),
-    _point(
+    verl_point(
         _RAY_TRAINER,
         "compute_data_metrics",
         "verl_driver:padded_batch",
         (0, 5),
         "rollouts and trainer inputs of a step, as the V0 trainer holds them",
     ),
-    _point("verl.utils.tracking", "Tracking.log", "verl_driver:metrics", (0, 5), "metrics"),
-    _point(_ENGINE, "FSDPEngine.initialize", "verl_worker:engine_ready", (0, 8), "modules"),
-    _point(_ENGINE, "FSDPEngine.optimizer_step", "verl_worker:engine_update", (0, 8), "gradients"),
-    _point(
+    verl_point("verl.utils.tracking", "Tracking.log", "verl_driver:metrics", (0, 5), "metrics"),
+    verl_point(_ENGINE, "FSDPEngine.initialize", "verl_worker:engine_ready", (0, 8), "modules"),
+    verl_point(
+        _ENGINE, "FSDPEngine.optimizer_step", "verl_worker:engine_update", (0, 8), "gradients"
+    ),
+    verl_point(
         _ENGINE,
         "FSDPEngineWithLMHead.forward_step",
         "verl_worker:engine_forward",
         (0, 8),
         "which micro-batch a module's output belongs to; cu_seqlens",
     ),
-    _point(
+    verl_point(
         "verl.workers.utils.losses",
         "get_policy_loss_fn",
         "verl_worker:policy_loss",
         (0, 8),
         "new and old log_probs, advantages and loss of a micro-batch",
     ),
-    _point(
+    verl_point(
         _WORKERS,
         "ActorRolloutRefWorker.update_weights",
         "verl_worker:weights_sent",
         (0, 8),
         "end of a step, its number, weights",
     ),
-    _point(
+    verl_point(
         _DP_ACTOR,
         "compute_policy_loss",
         "verl_worker:policy_loss_called",
@@ -79,7 +82,7 @@ HOOKS = (
         "new and old log_probs, advantages and loss of a micro-batch",
         before=(0, 6),
     ),
-    _point(
+    verl_point(
         _DP_ACTOR,
         "get_policy_loss_fn",
         "verl_worker:policy_loss",
@@ -87,7 +90,7 @@ HOOKS = (
         "new and old log_probs, advantages and loss of a micro-batch",
         before=(0, 8),
     ),
-    _point(
+    verl_point(
         _DP_ACTOR,
         "DataParallelPPOActor._optimizer_step",
         "verl_worker:actor_update",
@@ -95,7 +98,7 @@ HOOKS = (
         "gradients",
         before=(0, 8),
     ),
-    _point(
+    verl_point(
         _OLD_WORKERS,
         "ActorRolloutRefWorker.update_actor",
         "verl_worker:actor_updated",
@@ -103,7 +106,7 @@ HOOKS = (
         "end of a step",
         before=(0, 8),
     ),
-    _point(
+    verl_point(
         _OLD_WORKERS,
         "ActorRolloutRefWorker.load_checkpoint",
         "verl_worker:resumed",
