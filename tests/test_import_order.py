@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 OURS = ("align", "dumps", "reports", "tokenizer_check")
 ORDER: tuple[tuple[str, ...], ...] = (
     ("align.core",),
-    ("align.frameworks",),
+    ("align.frameworks", "align.layout"),
     ("dumps",),
     (
         "align.environment",
@@ -21,7 +21,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "align.data",
         "align.rollout",
         "align.objective",
-        "align.layout",
+        "align.weights",
         "align.curves",
         "align.evals",
         "tokenizer_check",

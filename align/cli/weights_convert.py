@@ -61,8 +61,8 @@ def command(
     from align.cli.progress import count_bar
     from align.cli.weights_sides import open_side
     from align.cli.weights_write import Plan, write_plan
-    from align.layout.convert import Parallel
-    from align.layout.weight_findings import coverage_findings
+    from align.weights.convert import Parallel
+    from align.weights.findings import coverage_findings
 
     side = open_side(source, config, (), unsafe=unsafe_pickle, drop=drop)
     findings = coverage_findings(side.checkpoint, None)

@@ -41,8 +41,8 @@ def command(
     from align.cli.progress import count_bar
     from align.cli.weights_sides import open_side
     from align.cli.weights_view import as_document, as_text
-    from align.layout.weight_findings import findings_of
-    from align.layout.weights_diff import compare
+    from align.weights.diff import compare
+    from align.weights.findings import findings_of
     from reports.render.json import render
 
     ours = open_side(reference, config, (candidate,), unsafe=unsafe_pickle)

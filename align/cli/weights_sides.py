@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from align.core.errors import ConfigError
-from align.layout.checkpoint import Checkpoint, open_checkpoint
 from align.layout.family import Family, family_of
 from align.layout.sizes import sizes_of
+from align.weights.checkpoint import Checkpoint, open_checkpoint
 from dumps.readers.weights import WeightFiles
 from dumps.readers.weights_checkpoint import find_model_config, read_checkpoint
 

@@ -10,7 +10,7 @@ from align.cli.weights_sides import Side
 from align.core.document import finding_to_json, scalar_to_json
 from align.core.finding import Finding
 from align.core.text import Text
-from align.layout.weights_diff import WeightDiff, WeightsDiff
+from align.weights.diff import WeightDiff, WeightsDiff
 
 SCHEMA_VERSION = 1
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from align.cli.weights_sides import Side
 from align.core.errors import ConfigError
 from align.core.text import Text
-from align.layout.convert import Parallel, RankPlan, padded_vocab, to_huggingface, to_megatron
 from align.layout.dialect import (
     MEGATRON_LOCAL,
     MEGATRON_LOCAL_GROUPED,
@@ -20,7 +19,8 @@ from align.layout.dialect import (
     TORCH_DIST,
     TORCH_DIST_LOCAL,
 )
-from align.layout.stacked_layers import stack_layers
+from align.weights.convert import Parallel, RankPlan, padded_vocab, to_huggingface, to_megatron
+from align.weights.stacked_layers import stack_layers
 from dumps.store.weights_megatron_writer import rank_folder, write_rank, write_torch_dist
 from dumps.store.weights_writer import NewTensor, new_folder, write_shards
 

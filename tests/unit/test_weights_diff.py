@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from align.cli.main import cli
-from align.layout.permutations import row_hashes
-from align.layout.weight_measure import distance
+from align.weights.measure import distance
+from align.weights.permutations import row_hashes
 from tests.unit.weight_models import save_model
 
 Named = dict[str, Tensor]

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
 from align.core.rung import Rung
 from align.core.text import Text, joined
-from align.layout.checkpoint import Checkpoint
-from align.layout.weight_measure import Relation
-from align.layout.weight_texts import DIFFERENCES, Difference
-from align.layout.weights_diff import WeightDiff, WeightsDiff
+from align.weights.checkpoint import Checkpoint
+from align.weights.diff import WeightDiff, WeightsDiff
+from align.weights.measure import Relation
+from align.weights.texts import DIFFERENCES, Difference
 
 _SHOWN = 5
 _SIDES = (Side.REFERENCE, Side.CANDIDATE)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from align.core.text import Text
-from align.layout.weight_measure import Relation
-from align.layout.weights_diff import WeightDiff
+from align.weights.diff import WeightDiff
+from align.weights.measure import Relation
 
 
 def _all_alike(diff: WeightDiff) -> str:

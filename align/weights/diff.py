@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from align.core.text import Text
-from align.layout.checkpoint import EMBEDDING, HEAD, Checkpoint
 from align.layout.dialect import MEGATRON_LOCAL
 from align.layout.entries import Entry, entries, whole
 from align.layout.family import Family
-from align.layout.permutations import recognise
-from align.layout.weight_measure import (
+from align.weights.checkpoint import EMBEDDING, HEAD, Checkpoint
+from align.weights.measure import (
     Distance,
     Relation,
     coarser,
@@ -25,6 +24,7 @@ from align.layout.weight_measure import (
     is_scaled,
     relation,
 )
+from align.weights.permutations import recognise
 
 
 @dataclass(frozen=True, slots=True)

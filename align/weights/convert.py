@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from align.core.errors import ConfigError
-from align.layout.checkpoint import EMBEDDING, HEAD, Checkpoint
 from align.layout.dialect import HUGGINGFACE, Dialect
 from align.layout.entries import Entry, Place, entries, whole
 from align.layout.family import Family
 from align.layout.sizes import Sizes
+from align.weights.checkpoint import EMBEDDING, HEAD, Checkpoint
 from dumps.store.weights_writer import NewTensor
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from align.core.text import Text
 from align.layout.ops import GroupHeads, Join, Op
-from align.layout.weight_measure import as_bits
+from align.weights.measure import as_bits
 
 _RANKS = (2, 4, 8)
 _BLOCK_BYTES = 1 << 25

@@ -1,0 +1,1 @@
+"""Weights of two checkpoints: compared and converted by the layout algebra."""
