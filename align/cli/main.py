@@ -94,3 +94,7 @@ def main() -> None:
 def _fail(message: str) -> None:
     click.echo(f"align: {message}", err=True)
     sys.exit(ExitCode.COULD_NOT_RUN)
+
+
+if __name__ == "__main__":
+    main()

@@ -311,6 +311,8 @@ def _pair_to_json(pair: CurvePair) -> Json:
         "candidate": _curve_to_json(pair.candidate),
         "window": pair.window,
         "finding_id": pair.finding_id,
+        "onset": None if pair.onset is None else list(pair.onset),
+        "noise": pair.noise,
         **_text_to_json(note=pair.note),
     }
 
@@ -323,7 +325,13 @@ def _pair_from_json(json: Mapping[str, Any]) -> CurvePair:
         window=int(json["window"]),
         note=_text(json, "note"),
         finding_id=_optional_string(json["finding_id"]),
+        onset=_onset_from_json(json.get("onset")),
+        noise=None if json.get("noise") is None else float(json["noise"]),
     )
+
+
+def _onset_from_json(json: Sequence[int] | None) -> tuple[int, int] | None:
+    return None if json is None else (int(json[0]), int(json[1]))
 
 
 def _curve_to_json(curve: Curve) -> Json:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -30,6 +32,11 @@ class AlignError(Exception):
         self.fix = fix
         self.key = key
         super().__init__(str(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let an error cross from a worker process to its parent, without what it was raised in."""
+        words = {"where": self.where, "problem": self.problem, "fix": self.fix, "key": self.key}
+        return functools.partial(type(self), **words), ()
 
     def __str__(self) -> str:
         place = f"{self.where}: {self.key}" if self.key else self.where

@@ -41,7 +41,11 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class CurvePair:
-    """One metric of both runs, ready to draw; ``note`` says what the numbers below mean."""
+    """One metric of both runs, ready to draw; ``note`` says what the numbers below mean.
+
+    ``onset`` are the first and the last step at which they can have parted; ``noise`` is how far
+    two equal runs' smoothed curves differ, in the metric's unit. None where not known.
+    """
 
     metric: str
     reference: Curve
@@ -49,3 +53,5 @@ class CurvePair:
     window: int  # smoothing window in steps
     note: Text
     finding_id: str | None = None
+    onset: tuple[int, int] | None = None
+    noise: float | None = None

@@ -14,12 +14,14 @@ from align.core.text import Text
 from align.layers.captured import Address, CapturedStep, added, captured_steps
 from align.layers.floor import CONFIDENCE, SKETCH, UNIT_ROUNDOFF
 from align.layers.measure import difference
-from align.layers.pattern import same_values
+from align.layers.pattern import is_scaled, same_values
 from align.layers.weight_sync_findings import Broken, Sync, finding
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase, TensorRecord
 
 Weights = Mapping[Address, TensorRecord]
+
+_ONE_FACTOR = 0.02
 
 # Projections that engines hold as one tensor.
 _FUSED = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
@@ -66,8 +68,9 @@ def check(steps: Mapping[int, CapturedStep]) -> Broken | None:
         return found[0]
     start = min(recorded)
     late = [each for each in held if each.step > start + 1]
-    first = recorded[start].of(Phase.PARAMETER)
-    never = all(_same(recorded[each.step].of(Phase.ENGINE), first) for each in found)
+    never = all(
+        _holds(recorded[each.step].of(Phase.ENGINE), recorded[start], each.names) for each in found
+    )
     if late and never:
         return replace(late[-1], kind=Sync.NOT_SYNCED, of_step=start)
     return replace((late or held)[0], kind=Sync.STALE)
@@ -83,39 +86,91 @@ def _recorded(steps: Mapping[int, CapturedStep]) -> dict[int, CapturedStep]:
 
 def _differing(steps: Mapping[int, CapturedStep], number: int) -> Broken | None:
     step = steps[number]
-    engine, trainer = step.of(Phase.ENGINE), step.of(Phase.PARAMETER)
+    engine, trainer = step.of(Phase.ENGINE), given(step)
     errors = _errors(engine, trainer)
+    absent = _absent(engine, trainer)
     wrong = tuple(name for name, error in errors.items() if error > 0)
-    if not wrong:
+    if not wrong and not absent:
         return None
     earlier = [n for n in steps if n < number]
-    held = next((n for n in reversed(earlier) if _same(engine, steps[n].of(Phase.PARAMETER))), None)
-    permuted = held is None and are_permuted(engine, trainer, wrong)
+    held = next((n for n in reversed(earlier) if wrong and _holds(engine, steps[n], wrong)), None)
+    kind, factor = Sync.OTHER, None
+    if absent:
+        kind, held = Sync.MISSING, None
+    elif held is None and are_permuted(engine, trainer, wrong):
+        kind = Sync.PERMUTED
+    elif held is None and (factor := _factor(engine, trainer, wrong)) is not None:
+        kind = Sync.SCALED
     return Broken(
-        kind=Sync.PERMUTED if permuted else Sync.OTHER,
+        kind=kind,
         step=number,
         source=step.source,
-        names=wrong,
-        error=max(errors.values()),
-        num_compared=len(errors),
+        names=absent or wrong,
+        error=1.0 if absent else max(errors.values()),
+        num_compared=len(trainer) if absent else len(errors),
         of_step=held,
+        factor=factor,
     )
 
 
-def _same(engine: Weights, trainer: Weights) -> bool:
-    return not any(_errors(engine, trainer).values())
+def given(step: CapturedStep) -> Weights:
+    """Return what the engine should hold: the trainer's weights, rounded to the engine's dtype
+    where they were recorded so; then a sync that is late by one small update shows in bfloat16 too.
+    """
+    engine, rounded = step.of(Phase.ENGINE), step.of(Phase.SENT)
+    return {
+        address: rounded[address]
+        if address in rounded
+        and address in engine
+        and rounded[address].dtype == engine[address].dtype
+        else record
+        for address, record in step.of(Phase.PARAMETER).items()
+    }
+
+
+def _holds(engine: Weights, step: CapturedStep, names: Sequence[str]) -> bool:
+    """Tell whether some of an engine's tensors are those that the trainer had at a step."""
+    own = {address: engine[address] for address in engine if address[0] in names}
+    past = replace(step, records={**step.records, Phase.ENGINE: own})
+    return not any(_errors(own, given(past)).values())
 
 
 def _errors(engine: Weights, trainer: Weights) -> dict[str, float]:
-    """Return the error of each parameter beyond the rounding of its own dtype."""
+    """Return the error of each parameter beyond the rounding of its dtype and of sketches."""
     errors = {}
     for address in engine.keys() & trainer.keys():
         own, other = trainer[address], engine[address]
         found = difference(own, other).relative if own.digest == other.digest else math.inf
         narrow = own.dtype != other.dtype
-        allowed = CONFIDENCE * UNIT_ROUNDOFF.get(other.dtype, SKETCH) if narrow else 0.0
+        unit = CONFIDENCE * UNIT_ROUNDOFF.get(other.dtype, SKETCH) if narrow else 0.0
+        allowed = max(unit, SKETCH)  # shards of one tensor are summed in another order
         errors[address[0]] = found if found > allowed else 0.0
     return errors
+
+
+def _absent(engine: Weights, trainer: Weights) -> tuple[str, ...]:
+    """Return the parameters that the engine lacks in whole or in part; a tied one is there once."""
+    found = []
+    for (name, update), own in trainer.items():
+        other = engine.get((name, update))
+        if other is None:
+            tied = any(
+                own.digest == twin.digest and difference(own, twin).relative <= SKETCH
+                for key, twin in trainer.items()
+                if key in engine
+            )
+            found += [] if tied else [name]
+        elif other.num_elements < own.num_elements:
+            found.append(name)
+    return tuple(found)
+
+
+def _factor(engine: Weights, trainer: Weights, names: Sequence[str]) -> float | None:
+    """Return the one factor by which every differing tensor is off, None where there is none."""
+    found = [difference(trainer[(name, 0)], engine[(name, 0)]) for name in names]
+    gains = [each.gain for each in found]
+    alike = max(gains) - min(gains) <= _ONE_FACTOR * abs(gains[0])
+    return gains[0] if alike and all(map(is_scaled, found)) else None
 
 
 def are_permuted(engine: Weights, trainer: Weights, names: Iterable[str]) -> bool:

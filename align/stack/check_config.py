@@ -177,6 +177,12 @@ def _combinations(config: StackConfig) -> Iterator[ConfigError]:
             f"{_ACTOR}.ppo_micro_batch_size_per_gpu", "splits a pair", "use an even number for dpo"
         )
     expected = DTYPES[stack.numerics.profile]
+    if config.model.enable_gradient_checkpointing and expected == "bfloat16":
+        yield _refused(
+            f"{_MODEL}.enable_gradient_checkpointing",
+            f"computes again without the rounding of stack.numerics.profile={stack.numerics.profile}",
+            "use a profile in float32 or float64",
+        )
     for key, dtype in (
         (f"{_ACTOR}.fsdp_config.dtype", config.actor.fsdp_config.dtype),
         (f"{_ROLLOUT}.dtype", rollout.dtype),
@@ -205,11 +211,6 @@ def _fixed(config: StackConfig) -> Iterator[ConfigError]:
         (f"{_ACTOR}.fsdp_config.model_dtype", fsdp.model_dtype, "fp32"),
         (f"{_ACTOR}.fsdp_config.full_determinism", fsdp.full_determinism, True),
         (f"{_ACTOR}.fsdp_config.fsdp_size", fsdp.fsdp_size, -1),
-        (
-            f"{_MODEL}.enable_gradient_checkpointing",
-            config.model.enable_gradient_checkpointing,
-            False,
-        ),
         (f"{_ROLLOUT}.calculate_log_probs", config.rollout.calculate_log_probs, True),
         ("algorithm.filter_groups.metric", config.algorithm.filter_groups.metric, "score"),
         ("trainer.balance_batch", trainer.balance_batch, False),

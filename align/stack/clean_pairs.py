@@ -38,6 +38,7 @@ class CleanPair:
         change: the candidate's pipeline.
         setting: configuration of both runs.
         killed_at: training step in which the candidate is killed, to be resumed; 0 for never.
+        num_ranks: processes the candidate is sharded over with FSDP2; its ``change`` is not used.
     """
 
     name: str
@@ -46,6 +47,7 @@ class CleanPair:
     change: Callable[[Pipeline], Pipeline] | None = None
     setting: tuple[str, ...] = ()
     killed_at: int = 0
+    num_ranks: int = 1
 
 
 def clean_pairs() -> Mapping[str, CleanPair]:
@@ -175,4 +177,46 @@ PAIRS = (
         setting=("data.dataloader_num_workers=1",),
     ),
     CleanPair("threads", "one thread against two", ("stack.num_threads=2",)),
+    CleanPair(
+        "two_ranks",
+        "one process against two, sharded with FSDP2",
+        ("trainer.n_gpus_per_node=2",),
+        num_ranks=2,
+    ),
+    CleanPair(
+        "gradient_checkpointing",
+        "activations kept against computed again",
+        ("actor_rollout_ref.model.enable_gradient_checkpointing=true",),
+    ),
+    CleanPair(
+        "ppo_sampling_seed",
+        "PPO with a critic: seed of the rollout engine",
+        (f"{_ROLLOUT}.seed=9",),
+        setting=("stack.algorithm=ppo",),
+    ),
+    CleanPair(
+        "dapo_device",
+        "DAPO: sums in another order",
+        change=in_float32_split_k,
+        setting=("stack.algorithm=dapo",),
+    ),
+    CleanPair(
+        "moe_device",
+        "a mixture of experts: sums in another order, so that close routings flip",
+        change=in_float32_split_k,
+        setting=("actor_rollout_ref.model.path=tiny-qwen3-moe",),
+    ),
+    CleanPair(
+        "qwen3_sampling_seed",
+        "Qwen3: seed of the rollout engine",
+        (f"{_ROLLOUT}.seed=10",),
+        setting=("actor_rollout_ref.model.path=tiny-qwen3",),
+    ),
+    CleanPair(
+        "padded_on_another_device",
+        "padded against packed, in bfloat16 on another device, with another seed",
+        ("actor_rollout_ref.model.use_remove_padding=false", f"{_ROLLOUT}.seed=11"),
+        in_bfloat16_split_k,
+        (f"{_PROFILE}=bfloat16",),
+    ),
 )

@@ -76,7 +76,10 @@ def set_up(config: StackConfig, pipeline: Pipeline, cache: Path) -> Setup:
         pipeline.apply_numerics(config.stack.numerics.profile, model)
         return model
 
-    actor = engine(whole(pipeline.build_model))
+    actor = whole(pipeline.build_model)
+    if config.model.enable_gradient_checkpointing:
+        actor.gradient_checkpointing_enable({"use_reentrant": False})
+    actor = engine(actor)
     reference = None
     if needs_reference(config):
         reference = engine(whole(pipeline.build_reference_model)).eval().requires_grad_(False)

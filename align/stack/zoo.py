@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -216,8 +218,9 @@ def make_candidate(trial: Trial, folder: Path, code: str) -> Path:
 
 def _train_candidate(trial: Trial, out: Path, code: str, base: Sequence[str]) -> Path:
     overrides = (*base, *trial.setting, *trial.overrides)
-    killed_at = trial.killed_at if isinstance(trial, CleanPair) else 0
-    return _trained(out, code, overrides, trial.change, killed_at)
+    if isinstance(trial, CleanPair):
+        return _trained(out, code, overrides, trial.change, trial.killed_at, trial.num_ranks)
+    return _trained(out, code, overrides, trial.change)
 
 
 def judge_trial(trial: Trial, folder: Path, code: str, compare: Compare) -> Outcome:
@@ -268,6 +271,7 @@ def _trained(
     overrides: Sequence[str],
     change: Callable[[Pipeline], Pipeline] | None = None,
     killed_at: int = 0,
+    num_ranks: int = 1,
 ) -> Path:
     """Train a run unless the same code has finished it; the mark lies beside the folder."""
     mark = out.with_name(f"{out.name}.done")
@@ -279,12 +283,31 @@ def _trained(
     config = load_config(None, overrides)
     pipeline = Pipeline() if change is None else change(Pipeline())
     cache = out.parent / "warmup"
+    if num_ranks > 1:
+        _train_sharded(overrides, out, cache, num_ranks)
+        write_atomic(mark, key)
+        return out
     try:
         train(config, out, killed_in_step(pipeline, killed_at), warmup_cache=cache)
     except Interrupted:
         train(config, out, pipeline, resume=True, warmup_cache=cache)
     write_atomic(mark, key)
     return out
+
+
+def _train_sharded(overrides: Sequence[str], out: Path, cache: Path, num_ranks: int) -> None:
+    """Train in several processes, from the starting weights the other runs have."""
+    if cache.is_dir():
+        shutil.copytree(cache, out / "warmup")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    program = [f"--nproc-per-node={num_ranks}", "-m", "align.cli.main", "train"]
+    made = subprocess.run(
+        [*torchrun, *program, *overrides, "-o", str(out)], capture_output=True, text=True
+    )
+    if made.returncode:
+        raise ConfigError(
+            where=out.name, problem=f"training failed: {made.stderr[-300:]}", fix="see its log"
+        )
 
 
 def _key(
