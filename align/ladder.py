@@ -31,7 +31,6 @@ _TEMPLATE_OPTIONS = "data.apply_chat_template_kwargs."
 def comparisons() -> Mapping[Rung, Compare]:
     """Return what compares each rung; imported late, as it brings numpy and pandas."""
     import align.config.rung
-    import align.curves.rung
     import align.environment.rung
     import align.evals.rung
     import align.layers.forward_rung
@@ -55,7 +54,7 @@ def comparisons() -> Mapping[Rung, Compare]:
         Rung.BACKWARD: compare_gradients,
         Rung.OPTIMIZER: compare_optimizers,
         Rung.WEIGHT_SYNC: align.layers.weight_sync_rung.compare,
-        Rung.CURVES: align.curves.rung.compare,
+        Rung.CURVES: compare_curves,
         Rung.EVALS: align.evals.rung.compare,
     }
 
@@ -104,12 +103,18 @@ def compare_advantages(reference: RunData, candidate: RunData) -> RungResult:
     return compare(reference, candidate, lambda run: effective(run.configs, run.run.manifest))
 
 
-def compare_gradients(reference: RunData, candidate: RunData) -> RungResult:
-    """Compare the gradients of both runs, then their norms, where they are recorded."""
+def compare_gradients(
+    reference: RunData, candidate: RunData, **further: Sequence[RunData]
+) -> RungResult:
+    """Compare the gradients of both runs, then their norms, where they are recorded.
+
+    Args:
+        further: runs to observe noise on.
+    """
     from align.layers.backward_rung import compare
     from align.referee.gradient_norms import compare_norms
 
-    return joined(compare(reference, candidate), compare_norms(reference, candidate))
+    return joined(compare(reference, candidate, **further), compare_norms(reference, candidate))
 
 
 def compare_optimizers(reference: RunData, candidate: RunData) -> RungResult:
@@ -144,6 +149,28 @@ def compare_schedules(reference: RunData, candidate: RunData) -> RungResult:
     from align.curves.schedule_rung import compare
 
     return compare(reference, candidate, lambda run: effective(run.configs, run.run.manifest))
+
+
+def compare_curves(
+    reference: RunData,
+    candidate: RunData,
+    *,
+    axis: str = "step",
+    warm_up: int = 0,
+    metrics: tuple[str, ...] = (),
+) -> RungResult:
+    """Compare the metric curves, and their relations under what both runs configure."""
+    from align.config.normalise import effective
+    from align.curves.axis import Axis
+    from align.curves.method import Method
+    from align.curves.rung import compare
+
+    return compare(
+        reference,
+        candidate,
+        lambda run: effective(run.configs, run.run.manifest),
+        Method(Axis(axis), warm_up, metrics),
+    )
 
 
 def climb(
@@ -360,7 +387,10 @@ def _unexplained(symptom: Finding, causes: Sequence[Finding], absent: tuple[Rung
         ),
         cause=None,
         confidence=Confidence.NONE,
-        next_step=symptom.fix,
+        next_step=Text(
+            f"{symptom.fix.en} `align next` chooses the cheapest experiment, with its commands.",
+            f"{symptom.fix.zh}`align next` 会选出代价最小的实验并给出命令。",
+        ),
         not_recorded=absent,
     )
 
@@ -374,7 +404,7 @@ def _no_symptom(
     weighty = [f for f in findings if f.severity is not Severity.INFO]
     worst = min(weighty, key=lambda f: f.severity.rank, default=None)
     if unsettled is None:
-        return _aligned(compared, absent)
+        return _aligned(results, absent)
     diverged = worst is not None and worst.severity is Severity.ERROR
     said = worst.title if worst else unsettled.summary
     return Verdict(
@@ -392,7 +422,9 @@ def _no_symptom(
     )
 
 
-def _aligned(compared: Sequence[RungResult], absent: tuple[Rung, ...]) -> Verdict:
+def _aligned(results: Sequence[RungResult], absent: tuple[Rung, ...]) -> Verdict:
+    compared = [r for r in results if r.status is not RungStatus.MISSING]
+    of_a_step = [r for r in results if r.name.position < Rung.CURVES.position]
     names = ", ".join(r.name.value for r in compared)
     return Verdict(
         status=VerdictStatus.ALIGNED,
@@ -406,6 +438,7 @@ def _aligned(compared: Sequence[RungResult], absent: tuple[Rung, ...]) -> Verdic
         ),
         cause=None,
         confidence=Confidence.NONE,
+        next_step=first_to_record(of_a_step),
         not_recorded=absent,
     )
 

@@ -92,6 +92,17 @@ def compare_quietly(reference: Path, candidate: Path) -> Report:
     )
 
 
+def compare_logs_quietly(reference: Path, candidate: Path) -> Report:
+    """Compare what most users have of two run folders of the stack: logs and configurations."""
+    from align.ladder import climb
+
+    runs = [
+        find_run(path / "console.log", (path / "metrics.jsonl", path / "model"))
+        for path in (reference, candidate)
+    ]
+    return climb(*(load(run, lambda num_bytes: None) for run in runs))
+
+
 def read_report(path: Path) -> Report:
     """Read a report.json.
 

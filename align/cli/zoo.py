@@ -12,7 +12,7 @@ import click
 
 from align.cli.options import json_option
 from align.cli.progress import count_bar
-from align.cli.report import compare_quietly
+from align.cli.report import compare_logs_quietly, compare_quietly
 from align.core.optional import require
 
 if TYPE_CHECKING:
@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 )
 @click.option("--resume", is_flag=True, help="Use finished runs in -o that the same code made.")
 @click.option(
+    "--evidence",
+    type=click.Choice(["all", "logs"]),
+    default="all",
+    show_default=True,
+    help="What the reports are made of; logs: console log, metrics and configurations alone.",
+)
+@click.option(
     "--write-docs",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the table into this document, such as docs/accuracy.md.",
@@ -42,6 +49,7 @@ def command(
     jobs: int,
     out: Path | None,
     resume: bool,
+    evidence: str,
     write_docs: Path | None,
     as_json: bool,
 ) -> None:
@@ -51,21 +59,24 @@ def command(
     """
     require("torch", extra="torch")
     require("transformers", extra="torch")
-    from align.stack.accuracy import headline, to_document
+    from align.stack.accuracy import headline, headline_of_logs, to_document
 
     with ExitStack() as stack:
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="align-zoo-")))
-        outcomes = _run(only, folder, jobs, resume)
+        outcomes = _run(only, folder, jobs, resume, evidence)
     if write_docs is not None:
-        _write_docs(write_docs, outcomes)
+        _write_docs(write_docs, outcomes, evidence)
     if as_json:
         click.echo(json.dumps(to_document(outcomes), indent=2, ensure_ascii=False))
     else:
         click.echo(_table(outcomes))
-    click.echo(headline(outcomes), err=True)
+    said = headline if evidence == "all" else headline_of_logs
+    click.echo(said(outcomes), err=True)
 
 
-def _run(only: Sequence[str], folder: Path, jobs: int, resume: bool) -> list[Outcome]:
+def _run(
+    only: Sequence[str], folder: Path, jobs: int, resume: bool, evidence: str
+) -> list[Outcome]:
     from align.stack.zoo import forget_runs, run_zoo, trials
 
     chosen = trials(only)
@@ -75,7 +86,7 @@ def _run(only: Sequence[str], folder: Path, jobs: int, resume: bool) -> list[Out
         return run_zoo(
             chosen,
             folder,
-            compare_quietly,
+            compare_quietly if evidence == "all" else compare_logs_quietly,
             jobs=jobs,
             on_start=bar.total,
             on_done=bar.done,
@@ -94,12 +105,12 @@ def _table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join("  ".join(c.ljust(w) for c, w in row).rstrip() for row in cells)
 
 
-def _write_docs(path: Path, outcomes: Sequence[Outcome]) -> None:
+def _write_docs(path: Path, outcomes: Sequence[Outcome], evidence: str) -> None:
     import subprocess
     from datetime import datetime, timezone
 
     from align import __version__
-    from align.stack.accuracy import markdown, write_section
+    from align.stack.accuracy import LOGS, ZOO, markdown, markdown_of_logs, write_section
 
     try:
         here = str(Path(__file__).parent)
@@ -108,4 +119,5 @@ def _write_docs(path: Path, outcomes: Sequence[Outcome]) -> None:
     except (OSError, subprocess.CalledProcessError):
         commit = f"unknown (version {__version__})"
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-    write_section(path, markdown(outcomes, date=date, commit=commit))
+    section, write = (ZOO, markdown) if evidence == "all" else (LOGS, markdown_of_logs)
+    write_section(path, section, write(outcomes, date=date, commit=commit))

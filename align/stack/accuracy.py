@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,24 @@ from align.core.errors import DocumentError
 from align.stack.zoo import Outcome
 from dumps.store.atomic import write_atomic
 
-_BEGIN, _END = "<!-- zoo: written by `align zoo --write-docs` -->", "<!-- zoo: end -->"
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Where a table stands in the document: between two lines, under a heading."""
+
+    begin: str
+    end: str
+    heading: str
+
+
+ZOO = Section(
+    "<!-- zoo: written by `align zoo --write-docs` -->", "<!-- zoo: end -->", "The fault zoo"
+)
+LOGS = Section(
+    "<!-- logs: written by `align zoo --evidence logs --write-docs` -->",
+    "<!-- logs: end -->",
+    "The fault zoo with logs and configurations alone",
+)
 
 
 def to_document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -69,24 +86,57 @@ def markdown(outcomes: Sequence[Outcome], *, date: str, commit: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_section(path: Path, text: str) -> None:
-    """Replace the zoo's section of a document, or add it at its end.
+def headline_of_logs(outcomes: Sequence[Outcome]) -> str:
+    """Return in one line how little evidence was used."""
+    planted, clean = ([o for o in outcomes if o.is_fault is kind] for kind in (True, False))
+    named = sum(o.blamed and o.is_honest for o in planted)
+    unknown = sum(not o.blamed and o.is_honest for o in planted)
+    return (
+        f"right link named: {named} of {len(planted)}, "
+        f"said to be unknown, with what to do next: {unknown}, "
+        f"wrong: {len(planted) - named - unknown}; "
+        f"false alarms: {sum(not o.right for o in clean)} of {len(clean)} clean pairs"
+    )
+
+
+def markdown_of_logs(outcomes: Sequence[Outcome], *, date: str, commit: str) -> str:
+    """Return the section of reports made of logs and configurations alone."""
+    lines = [
+        f"{headline_of_logs(outcomes)}.",
+        "",
+        f"Measured {date} at commit {commit}: console log, metrics and configurations of the same "
+        "runs, no dumps or captures. What cannot be seen in them must be called unknown, never "
+        "blamed on something else.",
+        "",
+        "| rung | fault | said | |",
+        "|---|---|---|---|",
+        *(
+            f"| {o.rung or 'clean'} | {o.name.removeprefix('clean:')} | {_reported(o)} "
+            f"| {'yes' if o.is_honest else '**no**'} |"
+            for o in outcomes
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write_section(path: Path, section: Section, text: str) -> None:
+    """Replace a section of a document, or add it at its end.
 
     Raises:
         DocumentError: The section has a beginning and no end.
     """
     document = path.read_text(encoding="utf-8") if path.is_file() else "# Accuracy\n"
-    section = f"{_BEGIN}\n{text}{_END}\n"
-    if _BEGIN not in document:
-        write_atomic(path, f"{document.rstrip()}\n\n## The fault zoo\n\n{section}")
+    written = f"{section.begin}\n{text}{section.end}\n"
+    if section.begin not in document:
+        write_atomic(path, f"{document.rstrip()}\n\n## {section.heading}\n\n{written}")
         return
-    before, _, rest = document.partition(_BEGIN)
-    _, found, after = rest.partition(f"{_END}\n")
+    before, _, rest = document.partition(section.begin)
+    _, found, after = rest.partition(f"{section.end}\n")
     if not found:
         raise DocumentError(
-            where=str(path), problem=f"lacks the line {_END}", fix="restore it, or the file"
+            where=str(path), problem=f"lacks the line {section.end}", fix="restore it, or the file"
         )
-    write_atomic(path, before + section + after)
+    write_atomic(path, before + written + after)
 
 
 def _reported(outcome: Outcome) -> str:

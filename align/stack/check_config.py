@@ -180,8 +180,8 @@ def _combinations(config: StackConfig) -> Iterator[ConfigError]:
     if config.model.enable_gradient_checkpointing and expected == "bfloat16":
         yield _refused(
             f"{_MODEL}.enable_gradient_checkpointing",
-            f"computes again without the rounding of stack.numerics.profile={stack.numerics.profile}",
-            "use a profile in float32 or float64",
+            f"computes again without the rounding of profile {stack.numerics.profile!r}",
+            "use stack.numerics.profile=float32 or float64",
         )
     for key, dtype in (
         (f"{_ACTOR}.fsdp_config.dtype", config.actor.fsdp_config.dtype),

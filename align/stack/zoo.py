@@ -69,6 +69,8 @@ class Outcome:
         errors: ids of all findings of severity error.
         right: the fault is named first; or the clean pair raised no alarm.
         acts: the candidate's metrics or rollouts differ from the reference's at all.
+        reported_rung: link of that finding.
+        advises: the verdict names the next experiment or the evidence that is missing.
         blamed: the verdict states the finding as the cause, not as a symptom of unknown cause.
         problem: why the trial could not be run.
     """
@@ -81,6 +83,8 @@ class Outcome:
     errors: tuple[str, ...]
     right: bool
     acts: bool
+    reported_rung: str | None = None
+    advises: bool = False
     blamed: bool = False
     problem: str | None = None
 
@@ -88,6 +92,14 @@ class Outcome:
     def is_fault(self) -> bool:
         """Whether a fault was planted."""
         return self.expected is not None
+
+    @property
+    def is_honest(self) -> bool:
+        """Whether little evidence was used well: the fault's link is named, or the verdict says
+        that the cause is unknown and what to do next; a clean pair raises no alarm."""
+        if not self.is_fault:
+            return self.right
+        return self.reported_rung == self.rung if self.blamed else self.advises
 
 
 def trials(only: Sequence[str] = ()) -> tuple[Trial, ...]:
@@ -247,6 +259,8 @@ def judge(trial: Trial, report: Report, *, acts: bool) -> Outcome:
         errors=errors,
         right=right,
         acts=acts,
+        reported_rung=verdict.rung.value if verdict.rung else None,
+        advises=verdict.next_step is not None,
         blamed=verdict.cause is not None,
     )
 

@@ -17,7 +17,16 @@ from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.core.verdict import Confidence, Verdict, VerdictStatus
 from align.stack import zoo
-from align.stack.accuracy import headline, markdown, to_document, write_section
+from align.stack.accuracy import (
+    LOGS,
+    ZOO,
+    headline,
+    headline_of_logs,
+    markdown,
+    markdown_of_logs,
+    to_document,
+    write_section,
+)
 from align.stack.clean_pairs import clean_pairs
 from align.stack.faults.registry import fault_named
 from align.stack.zoo import Outcome, judge, make_candidate, make_reference, run_zoo, trials
@@ -171,9 +180,9 @@ class _Inline:
 
 OUTCOMES = [
     Outcome("rope_theta", "config", "config.model.rope_theta", "config.model.rope_theta",
-            "diverged", ("config.model.rope_theta",), True, True, True),
+            "diverged", ("config.model.rope_theta",), True, True, blamed=True),
     Outcome("kl_sign", "loss", "loss.kl_sign", "config.data.seed", "diverged", (), False, True,
-            True),
+            blamed=True),
     Outcome("clean:padded", None, None, None, "aligned", (), True, True),
     Outcome("clean:threads", None, None, "curves.reward.drift", "diverged", (), False, True),
 ]  # fmt: skip
@@ -195,13 +204,36 @@ def test_the_document_counts_hits_wrong_causes_and_false_alarms() -> None:
     assert "1 of 2" in headline(OUTCOMES)
 
 
+def test_of_logs_alone_only_a_wrong_link_or_silence_counts_against_the_report(tmp_path) -> None:
+    said = [
+        Outcome("named", "loss", "loss.kl_sign", "loss.aggregation", "diverged", (), False, True,
+                "loss", False, True),
+        Outcome("unknown", "loss", "loss.kl_sign", "curves.reward", "diverged", (), False, True,
+                "curves", True, False),
+        Outcome("blamed", "loss", "loss.kl_sign", "config.data.seed", "diverged", (), False, True,
+                "config", True, True),
+        Outcome("silent", "loss", "loss.kl_sign", None, "aligned", (), False, True),
+        Outcome("clean:padded", None, None, None, "aligned", (), True, True),
+    ]  # fmt: skip
+    assert [o.is_honest for o in said] == [True, True, False, False, True]
+    assert headline_of_logs(said) == (
+        "right link named: 1 of 4, said to be unknown, with what to do next: 1, wrong: 2; "
+        "false alarms: 0 of 1 clean pairs"
+    )
+    path = tmp_path / "accuracy.md"
+    write_section(path, ZOO, "the zoo\n")
+    write_section(path, LOGS, markdown_of_logs(said, date="2026-01-02", commit="abc"))
+    text = path.read_text(encoding="utf-8")
+    assert text.index("the zoo") < text.index("| loss | blamed |")
+
+
 def test_the_section_is_replaced_and_the_rest_of_the_document_kept(tmp_path) -> None:
     path = tmp_path / "accuracy.md"
     path.write_text("# Accuracy\n\nWords before.\n", encoding="utf-8")
-    write_section(path, markdown(OUTCOMES, date="2026-01-02", commit="abc"))
+    write_section(path, ZOO, markdown(OUTCOMES, date="2026-01-02", commit="abc"))
     first = path.read_text(encoding="utf-8")
     path.write_text(f"{first}\nWords after.\n", encoding="utf-8")
-    write_section(path, markdown(OUTCOMES, date="2026-03-04", commit="def"))
+    write_section(path, ZOO, markdown(OUTCOMES, date="2026-03-04", commit="def"))
     second = path.read_text(encoding="utf-8")
     assert second == f"{first}\nWords after.\n".replace("2026-01-02", "2026-03-04").replace(
         "abc", "def"
@@ -209,4 +241,4 @@ def test_the_section_is_replaced_and_the_rest_of_the_document_kept(tmp_path) -> 
     assert "| loss | kl_sign | loss.kl_sign |" in second
     path.write_text(second.replace("<!-- zoo: end -->", ""), encoding="utf-8")
     with pytest.raises(DocumentError, match="zoo: end"):
-        write_section(path, "")
+        write_section(path, ZOO, "")
