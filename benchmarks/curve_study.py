@@ -2,7 +2,7 @@
 
     nice python -m benchmarks.curve_study [--pairs 1000] [--write-docs]
 
-Every pair is two runs of 500 steps with four metrics. Noise is autocorrelated (each pair draws its
+Every pair is two runs of 500 steps with five metrics. Noise is autocorrelated (each pair draws its
 own first-order autocorrelation between 0 and 0.7) and heteroscedastic (the reward's follows
 sqrt(p (1 - p)) of a mean of 0/1 rewards, 0.02 at its largest; sizes scatter in proportion). The
 defect is planted into the candidate alone. Three judges see each pair: `align curves diff`, the
@@ -29,6 +29,7 @@ from align.core.finding import Severity
 from align.core.metric import MetricLog, MetricSeries
 from align.core.rung import RungResult
 from align.curves.criterion import Outcome
+from align.curves.curve_class import CurveClass
 from align.curves.pair import pair_logs
 from align.curves.rung import compare_logs
 from align.watch.sequential import alarms, watched
@@ -41,11 +42,12 @@ DOCS = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 MARK = re.compile(r"<!-- curve study -->\n.*<!-- curve study: end -->\n", re.DOTALL)
 STEPS, SIGMA, ONSET = 500, 0.02, 300
 TIME = np.arange(STEPS)
-REWARD, LENGTH, ENTROPY, NORM = (
+REWARD, LENGTH, ENTROPY, NORM, KL = (
     "critic/score/mean",
     "response_length/mean",
     "actor/entropy",
     "actor/grad_norm",
+    "actor/ppo_kl",
 )
 LEVEL = 0.6
 TREND = {
@@ -53,7 +55,10 @@ TREND = {
     LENGTH: 300 + 80 * TIME / STEPS,
     ENTROPY: 0.15 + 0.35 * np.exp(-TIME / 150),
     NORM: 0.2 + 0.2 * np.exp(-TIME / 60),
+    KL: np.zeros(STEPS),
 }
+KL_SIGMA = 1e-3
+CAP = 1024.0
 RELATIVE = {LENGTH: 0.03, ENTROPY: 0.05, NORM: 0.15}
 
 
@@ -83,28 +88,57 @@ def _double(curves: Curves, rng: np.random.Generator) -> None:
     curves[NORM] = 2 * curves[NORM]
 
 
+def _saturate(curves: Curves, rng: np.random.Generator) -> None:
+    curves[LENGTH][ONSET:] = CAP
+
+
+def _absolute(curves: Curves, rng: np.random.Generator) -> None:
+    curves[KL] = np.abs(curves[KL])
+
+
 @dataclass(frozen=True, slots=True)
 class Class:
-    """One kind of pair: what is planted, into which metric, and how it reads in the table."""
+    """One kind of pair: what is planted, into which metric, and how it reads in the table.
+
+    Args:
+        classes: of `CurveClass` that name it.
+        permutes: the candidate's values are the reference's in another order.
+    """
 
     name: str
     metric: str
     plant: Defect
+    classes: tuple[CurveClass, ...]
+    permutes: bool = False
 
 
 CLASSES = (
-    Class("clean", "", lambda curves, rng: None),
-    Class("offset of 4 % of the reward", REWARD, _add(REWARD, np.full(STEPS, -0.04 * LEVEL))),
+    Class("clean", "", lambda curves, rng: None, ()),
+    Class(
+        "offset of 4 % of the reward",
+        REWARD,
+        _add(REWARD, np.full(STEPS, -0.04 * LEVEL)),
+        (CurveClass.OFFSET,),
+    ),
     Class(
         "drift of the reward to 5 %",
         REWARD,
         _add(REWARD, -0.05 * LEVEL * np.clip((TIME - 200) / 150, 0, 1)),
+        (CurveClass.DRIFT,),
     ),
-    Class("step of 8 % at step 300", REWARD, _add(REWARD, -0.08 * LEVEL * (TIME >= ONSET))),
-    Class("collapse within 20 steps", REWARD, _collapse),
-    Class("gradient norm twice as large", NORM, _double),
-    Class("spikes of the gradient norm", NORM, _spikes),
-    Class("NaN from step 300 on", NORM, _nan),
+    Class(
+        "step of 8 % at step 300",
+        REWARD,
+        _add(REWARD, -0.08 * LEVEL * (TIME >= ONSET)),
+        (CurveClass.STEP,),
+    ),
+    Class("collapse within 20 steps", REWARD, _collapse, (CurveClass.COLLAPSE,)),
+    Class("gradient norm twice as large", NORM, _double, (CurveClass.CONSTANT_RATIO,)),
+    Class("spikes of the gradient norm", NORM, _spikes, (CurveClass.SPIKES,)),
+    Class("NaN from step 300 on", NORM, _nan, (CurveClass.NONFINITE,)),
+    Class("length stuck from step 300 on", LENGTH, _saturate, (CurveClass.SATURATION,)),
+    Class("absolute value of the KL", KL, _absolute, (CurveClass.DEFINITION,)),
+    Class("rewards in another order", REWARD, lambda c, rng: None, (CurveClass.PERMUTATION,), True),
 )
 
 
@@ -113,6 +147,7 @@ class Seen:
     """What the judges said of one pair."""
 
     named: bool  # curves: a finding about the planted metric; on clean pairs, about any
+    classed: bool  # curves: the planted class; on clean pairs, any class that is apart
     error: bool  # curves: an error
     failed: bool  # acceptance
     passed: bool
@@ -135,6 +170,8 @@ def run(rng: np.random.Generator, correlation: float) -> Curves:
         if name == REWARD:
             sigma = SIGMA * np.sqrt(trend * (1 - trend)) / 0.5
             curves[name] = trend + sigma * noise(rng, correlation)
+        elif name == KL:
+            curves[name] = KL_SIGMA * noise(rng, correlation)
         else:
             curves[name] = trend * np.exp(RELATIVE[name] * noise(rng, correlation))
     return curves
@@ -154,8 +191,9 @@ def log_of(curves: Mapping[str, FloatArray]) -> MetricLog:
     )
 
 
-def look(reference: Curves, candidate: Curves, planted: str) -> Seen:
+def look(reference: Curves, candidate: Curves, kind: Class) -> Seen:
     """Let all three judge one pair."""
+    planted = kind.metric
     logs = log_of(reference), log_of(candidate)
     result = compare_logs(*logs)
     weighty = [f for f in result.findings if f.symptom is not None]
@@ -167,11 +205,23 @@ def look(reference: Curves, candidate: Curves, planted: str) -> Seen:
         found = alarms(pairing, watched(pairing), 0)
     return Seen(
         named=bool(about),
+        classed=is_classed(result, kind),
         error=any(f.severity is Severity.ERROR for f in result.findings),
         failed=Outcome.FAIL.value in outcomes,
         passed=outcomes == {Outcome.PASS.value},
         alarm=found[0].step if found else None,
     )
+
+
+def is_classed(result: RungResult, kind: Class) -> bool:
+    """Tell whether the table of metrics has the planted class for the planted metric."""
+    table = next(table for table in result.tables if table.id == "curves.metrics")
+    at = [column.key for column in table.columns].index("class")
+    told = {str(row[0]): str(row[at]) for row in table.rows}
+    if not kind.metric:
+        apart = {str(c.words) for c in CurveClass if c.is_apart}
+        return any(words in apart for words in told.values())
+    return told[kind.metric] in {str(c.words) for c in kind.classes}
 
 
 def acceptance_outcomes(result: RungResult) -> set[str]:
@@ -188,7 +238,9 @@ def one(number: int, seed: int) -> Seen:
     correlation = float(rng.uniform(0, 0.7))
     reference, candidate = run(rng, correlation), run(rng, correlation)
     kind.plant(candidate, rng)
-    return look(reference, candidate, kind.metric)
+    if kind.permutes:
+        candidate[kind.metric] = rng.permutation(reference[kind.metric])
+    return look(reference, candidate, kind)
 
 
 def study(kind: Class, num_pairs: int, pool: Pool) -> list[Seen]:
@@ -213,6 +265,7 @@ def row(kind: Class, seen: list[Seen]) -> str:
         kind.name,
         str(num),
         share(sum(s.named for s in seen)),
+        share(sum(s.classed for s in seen)),
         share(sum(s.error for s in seen)),
         share(sum(s.failed for s in seen)),
         share(sum(s.passed for s in seen)),
@@ -233,6 +286,7 @@ def main() -> None:
         "planted",
         "pairs",
         "curves: named",
+        "curves: class",
         "curves: error",
         "acceptance fails",
         "acceptance passes",

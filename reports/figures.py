@@ -1,5 +1,8 @@
 """Curves of both runs as SVG fragments, drawn by matplotlib from the report's own numbers.
 
+Raw values are thin, smoothed ones over them; below, the smoothed difference with the band within
+which equal runs stay. A dashed line marks the first step at which the two can have parted.
+
 A fragment holds no words, only lines and tick numbers, so it suits every language; the page around
 it says what is drawn. Colours are CSS variables, so it follows the page's colour scheme.
 """
@@ -82,6 +85,11 @@ class _Sheet:
             _CurveLines(self.upper, COLOURS["--reference"], dashes=None, foot=0.0),
             _CurveLines(self.upper, COLOURS["--candidate"], dashes=(4.5, 1.6), foot=0.035),
         ]
+        self.band = self.lower.axhspan(0.0, 0.0, color=COLOURS["--grid"], zorder=0, clip_on=False)
+        self.onsets = [
+            axes.axvline(0.0, color=COLOURS["--muted"], linewidth=1.0, dashes=(2, 2))
+            for axes in (self.upper, self.lower)
+        ]
         self.zero = self.lower.axhline(0.0, color=COLOURS["--axis"], linewidth=0.8, clip_on=False)
         self.difference = _line(self.lower, COLOURS["--difference"], linewidth=1.4)
         self.points = _dots(self.lower, COLOURS["--difference"])
@@ -102,6 +110,7 @@ class _Sheet:
         ]
         steps, values = difference(pair)
         _fill(self.difference, self.points, steps, values)
+        self._mark(pair)
         self._set_limits(pair, values, log_scale)
         svg = to_fragment(self._render(), id_prefix)
         return Drawing(svg, log_scale, int(np.isfinite(values).sum()), sum(gaps))
@@ -117,6 +126,15 @@ class _Sheet:
         else:
             self.upper.yaxis.set_major_formatter(ScalarFormatter())
 
+    def _mark(self, pair: CurvePair) -> None:
+        """Show the band of equal runs and the first step at which these can have parted."""
+        self.band.set_visible(bool(pair.noise))
+        self.band.set_y(-(pair.noise or 0.0))
+        self.band.set_height(2 * (pair.noise or 0.0))
+        for line in self.onsets:
+            line.set_visible(pair.onset is not None)
+            line.set_xdata([pair.onset[0] if pair.onset else 0.0] * 2)
+
     def _set_limits(self, pair: CurvePair, differences: FloatArray, log_scale: bool) -> None:
         steps = np.asarray((*pair.reference.steps, *pair.candidate.steps), dtype=np.float64)
         values = _values(pair)
@@ -124,7 +142,8 @@ class _Sheet:
         low, high = _limits(np.log(values) if log_scale else values, pad=0.07)
         self.upper.set_ylim((math.exp(low), math.exp(high)) if log_scale else (low, high))
         visible = ROUNDING * np.abs(values).max(initial=0.0)  # smaller differences are rounding
-        shown = np.append(differences[np.isfinite(differences)], 0.0)
+        band = [-pair.noise, pair.noise] if pair.noise else [0.0]
+        shown = np.append(differences[np.isfinite(differences)], [0.0, *band])
         self.lower.set_ylim(_limits(shown if np.ptp(shown) > visible else shown[-1:], pad=0.07))
 
     def _render(self) -> str:

@@ -128,9 +128,12 @@ WORDS = {
     "rungs": Text("Rung by rung", "各环节详情"),
     "curves": Text("Curves", "曲线"),
     "curves_note": Text(
-        "Thin: as recorded. Thick: smoothed. Crosses at the foot: NaN or infinite. Across: step.",
-        "细线：原始记录。粗线：平滑后。底部叉号：NaN 或无穷大。横轴：步数。",
+        "Thin: as recorded. Thick: smoothed. Grey band: as far as equal runs differ. "
+        "Dashed upright: where they part. Crosses at the foot: NaN or infinite. Across: step.",
+        "细线：原始记录。粗线：平滑后。灰色带：相同运行之间的差异范围。竖直虚线：分开之处。"
+        "底部叉号：NaN 或无穷大。横轴：步数。",
     ),
+    "tasks": Text("Each task", "各任务"),
     "at_step": Text("at step {step}", "第 {step} 步"),
     "window": Text("smoothed over {count} steps", "平滑窗口 {count} 步"),
     "log_scale": Text("logarithmic axis", "对数坐标"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from align.core.errors import RunError
 if TYPE_CHECKING:
     from dumps.capture.plan import CapturePlan
 
-_KINDS = "rollouts,inputs,log_probs,grad_norms,weights,config,metrics,rng,modules"
+_KINDS = "rollouts,inputs,log_probs,grad_norms,weights,config,metrics,rng,modules,sketches"
 
 
 @click.command()
@@ -21,11 +22,21 @@ _KINDS = "rollouts,inputs,log_probs,grad_norms,weights,config,metrics,rng,module
     "-o", "--output", "run", type=click.Path(path_type=Path), required=True, metavar="RUN"
 )
 @click.option(
-    "--what", metavar="KINDS", help=f"Some of {_KINDS}. Default: all but weights and modules."
+    "--what",
+    metavar="KINDS",
+    help=f"Some of {_KINDS}. Default: all but weights, modules and sketches.",
 )
 @click.option("--steps", default="", metavar="1-3,10", help="Only these training steps.")
 @click.option("--ranks", default="", metavar="0,1", help="Tensors of these ranks only.")
-@click.option("--modules", metavar="PATTERN", help="Statistics of modules, such as '*.mlp'.")
+@click.option("--modules", metavar="PATTERN", help="Only these modules, such as '*.mlp'.")
+@click.option(
+    "--backend",
+    type=click.Choice(["align", "msprobe"]),
+    default="align",
+    show_default=True,
+    help="What looks at modules. msprobe dumps every module of the actor's update into "
+    "RUN/msprobe; it patches torch, slows training and is not bit by bit invisible.",
+)
 @click.option("--stop-on", type=click.Choice(["error"]), help="End the run at a broken invariant.")
 @click.option("--plan-only", is_flag=True, help="Write RUN/capture.json and run nothing.")
 def command(
@@ -35,6 +46,7 @@ def command(
     steps: str,
     ranks: str,
     modules: str | None,
+    backend: str,
     stop_on: str | None,
     plan_only: bool,
 ) -> None:
@@ -45,9 +57,13 @@ def command(
     """
     from align.cli.capture_view import as_text
     from dumps.capture.launch import refuse_used_folder, run_captured
-    from dumps.capture.plan import write_plan
+    from dumps.capture.msprobe_backend import prepare
+    from dumps.capture.plan import Backend, write_plan
 
-    plan = _plan(run, what, steps, ranks, modules, stop_on)
+    plan = replace(_plan(run, what, steps, ranks, modules, stop_on), backend=Backend(backend))
+    if plan.backend is Backend.MSPROBE:
+        refuse_used_folder(plan.run)
+        prepare(plan)
     if plan_only:
         refuse_used_folder(plan.run)
         click.echo(f"wrote {write_plan(plan)}", err=True)
@@ -68,7 +84,7 @@ def _plan(
         kinds = tuple(What(kind.strip()) for kind in what.split(",")) if what else BY_DEFAULT
     except ValueError as error:
         raise RunError(where="--what", problem=str(error), fix=f"choose from {_KINDS}") from error
-    if modules and What.MODULES not in kinds:
+    if modules and not {What.MODULES, What.SKETCHES} & set(kinds):
         kinds = (*kinds, What.MODULES)
     elif What.MODULES in kinds and not modules:
         raise RunError(

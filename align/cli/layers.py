@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import click
 
+from align.cli import layers_export
 from align.cli.rung_diff import diff_command
+
+NOISE_RUNS = {
+    "noise": "The reference again, as it was or with embeddings perturbed by one rounding: limits "
+    "come from what these runs differ by. May be repeated.",
+    "referee": "The same steps in float32 or float64: limits come from both runs' errors against "
+    "it, and it says which of the two is wrong.",
+}
 
 
 @click.group()
@@ -15,7 +23,10 @@ def command() -> None:
 command.add_command(
     diff_command(
         "align.layers.forward_rung",
-        "Compare activations from sketches; --all lists the error of every module.",
+        "Compare activations from sketches; --all lists the error of every module. "
+        "Two folders of msprobe dumps are compared tensor by tensor.",
+        further_runs=NOISE_RUNS,
+        takes_msprobe=True,
     )
 )
 command.add_command(
@@ -23,6 +34,7 @@ command.add_command(
         "align.ladder",
         "Compare gradients from sketches; --all lists the error of every gradient.",
         function="compare_gradients",
+        further_runs=NOISE_RUNS,
     ),
     "gradients",
 )
@@ -33,3 +45,4 @@ command.add_command(
     ),
     "sync",
 )
+command.add_command(layers_export.command)

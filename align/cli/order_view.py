@@ -9,10 +9,10 @@ from typing import Any
 from align.core.errors import ConfigError
 from align.core.text import Text
 from align.data.order_file import order_lines
-from align.data.preprocess import data_set_hash
 from align.data.replay import Prediction
 from align.data.run_order import RunOrder
 from align.data.samplers.balance_batch import split_over_ranks
+from dumps.readers.row_hashes import brief_hashes, data_set_hash, hashed_content, row_hashes
 
 SCHEMA_VERSION = 1
 
@@ -119,12 +119,15 @@ def as_text(shown: StepOrder, lang: str) -> str:
 def file_lines(found: RunOrder, shown: StepOrder) -> Iterator[str]:
     """Yield the order file: every step from 1 to the one shown."""
     order, settings = shown.prediction.order, shown.prediction.settings
+    rows = None if found.data_set is None else row_hashes(found.data_set)
     header = {
         "sampler": order.sampler.name,
         "seed": settings.seed,
         "batch_size": order.batch_size,
         "num_rows": shown.num_rows,
         "data_set": shown.data_set,
-        "data_set_hash": data_set_hash(found.data_set) if found.data_set else None,
+        "data_set_hash": None if rows is None else data_set_hash(rows),
+        "row_hashes": None if rows is None else brief_hashes(rows),
+        "hashed": None if found.data_set is None else hashed_content(found.data_set),
     }
     return order_lines(order, 1, shown.step, header)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from align.cli.run_place import RunPlace
 from align.core.errors import ExitCode, RunError
 
 _PATH = click.Path(path_type=Path)
@@ -14,8 +15,10 @@ _SOURCES = click.Choice(["recorded", "recomputed"])
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD ...")
-@click.option("--rollouts", type=_PATH, required=True, metavar="RUN", help="Recorded rollouts.")
-@click.option("--order", type=_PATH, metavar="RUN_OR_FILE", help="Give the rows in its order.")
+@click.option(
+    "--rollouts", type=RunPlace(), required=True, metavar="RUN", help="Recorded rollouts."
+)
+@click.option("--order", type=RunPlace(), metavar="RUN_OR_FILE", help="Give the rows in its order.")
 @click.option(
     "-o",
     "--output",
@@ -49,7 +52,7 @@ def command(
     where the replay was refused or its proof fails, else with the exit code of CMD.
     """
     from align.cli.replay_view import as_text
-    from align.rollout.replayable import read_order, read_replayable
+    from align.rollout.replayable import Order, read_order, read_replayable
     from dumps.inject.launch import prepare, prompts_in_order, run_replayed
     from dumps.inject.plan import ReplayPlan, Source
 
@@ -63,8 +66,8 @@ def command(
         allows_missing=allow_missing,
         sets_order=order is not None,
     )
-    rows = [] if order is None else prompts_in_order(read_order(order))
-    prepare(plan, recorded.rows, rows, recorded.tokenizer)
+    given = Order([]) if order is None else read_order(order)
+    prepare(plan, recorded.rows, prompts_in_order(given.rows), recorded.tokenizer, given.data)
     replayed = run_replayed(plan, cmd)
     click.echo(as_text(plan.run, recorded.marks, replayed), err=True)
     failed = bool(replayed.refused) or (not replayed.outcome.exit_code and not replayed.proof.holds)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from align.cli.options import json_option, lang_option
+from align.cli.run_place import RunPlace
 from align.core.errors import ExitCode, RunError
 
 
@@ -17,7 +18,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("paths", type=click.Path(path_type=Path), metavar="RUN...", nargs=-1, required=True)
+@click.argument("paths", type=RunPlace(), metavar="RUN...", nargs=-1, required=True)
 @lang_option
 @json_option
 def show(paths: tuple[Path, ...], lang: str, as_json: bool) -> None:
@@ -36,7 +37,7 @@ def show(paths: tuple[Path, ...], lang: str, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@click.argument("folder", type=RunPlace(is_read=False), metavar="RUN")
 @click.option("--framework", help="verl, mindspeed_rl, …; found in the files when not given.")
 @click.option("--framework-version", help="Such as 0.9.1, or a commit.")
 @click.option("--device", type=click.Choice(["cuda", "npu", "cpu"]))
@@ -65,7 +66,7 @@ def init(folder: Path, force: bool, dry_run: bool, **stated: Any) -> None:
 
 
 @command.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@click.argument("folder", type=RunPlace(is_read=False), metavar="RUN")
 @click.argument(
     "files", type=click.Path(path_type=Path), metavar="FILE...", nargs=-1, required=True
 )
@@ -79,7 +80,7 @@ def add(folder: Path, files: tuple[Path, ...], step: int | None) -> None:
 
 
 @command.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@click.argument("folder", type=RunPlace(), metavar="RUN")
 @json_option
 def verify(folder: Path, as_json: bool) -> None:
     """Check RUN's files against their checksums; exit 1 where a file or a step is not whole."""
@@ -96,7 +97,7 @@ def verify(folder: Path, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@click.argument("folder", type=RunPlace(is_read=False), metavar="RUN")
 @click.option("--steps", required=True, metavar="1-3,10", help="Steps whose files are removed.")
 def prune(folder: Path, steps: str) -> None:
     """Remove the files of some steps from RUN, and their entries."""

@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
+from align.cli.layers_msprobe import are_msprobe, diff_dumps
 from align.cli.options import exit_code, fail_on_option, json_option, lang_option
 from align.cli.progress import progress_bar
 from align.cli.sides import find_run, load, sides, size_bytes
 from align.core.errors import ExitCode
 from align.core.rung import RungStatus
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def run_options(helps: Mapping[str, str]) -> Callable[[Command], Command]:
+    """Add options that take a run each and may be repeated, with their help."""
+
+    def decorate(function: Command) -> Command:
+        for name, text in reversed(helps.items()):
+            path = click.Path(path_type=Path, exists=True)
+            option = click.option(f"--{name}", type=path, multiple=True, metavar="RUN", help=text)
+            function = option(function)
+        return function
+
+    return decorate
+
 
 def diff_command(
-    rung_module: str, help: str, *, function: str = "compare", with_tables: bool = False
+    rung_module: str,
+    help: str,
+    *,
+    function: str = "compare",
+    with_tables: bool = False,
+    further_runs: Mapping[str, str] | None = None,
+    takes_msprobe: bool = False,
 ) -> click.Command:
     """Return the ``diff`` command of the rung that ``function`` of a module compares.
 
     Args:
         with_tables: print the rung's tables without ``--all`` too.
+        further_runs: options that take more runs, with their help; the function takes each as a
+            sequence of that name.
+        takes_msprobe: compare folders of msprobe dumps too, where both sides are such.
     """
+    names = further_runs or {}
 
     @click.command("diff", help=help)
     @sides()
+    @run_options(names)
     @click.option("--all", "show_all", is_flag=True, help="List what is equal too.")
     @lang_option
     @fail_on_option
@@ -40,7 +69,12 @@ def diff_command(
         lang: str,
         fail_on: str,
         as_json: bool,
+        **further: tuple[Path, ...],
     ) -> None:
+        if takes_msprobe and not any(further.values()) and are_msprobe(reference, candidate):
+            both = (reference, candidate)
+            diff_dumps(ctx, both, show_all=show_all, lang=lang, fail_on=fail_on, as_json=as_json)
+            return
         from align.cli.rung_view import as_text
         from align.core.document import to_document
         from align.core.report import Report
@@ -48,9 +82,12 @@ def diff_command(
         from reports.render.json import render
 
         runs = find_run(reference, reference_files), find_run(candidate, candidate_files)
-        with progress_bar(sum(map(size_bytes, runs))) as bar:
+        more = {name: [find_run(path, ()) for path in paths] for name, paths in further.items()}
+        everything = (*runs, *(run for each in more.values() for run in each))
+        with progress_bar(sum(map(size_bytes, everything))) as bar:
             ours, theirs = (load(run, bar.advance) for run in runs)
-            result = getattr(import_module(rung_module), function)(ours, theirs)
+            loaded = {name: [load(run, bar.advance) for run in each] for name, each in more.items()}
+            result = getattr(import_module(rung_module), function)(ours, theirs, **loaded)
         if as_json:
             report = Report(summarise(ours), summarise(theirs), judge([result]), (result,))
             click.echo(render(to_document(report)), nl=False)

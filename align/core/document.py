@@ -313,6 +313,7 @@ def _pair_to_json(pair: CurvePair) -> Json:
         "finding_id": pair.finding_id,
         "onset": None if pair.onset is None else list(pair.onset),
         "noise": pair.noise,
+        "task": pair.task,
         **_text_to_json(note=pair.note),
     }
 
@@ -327,6 +328,7 @@ def _pair_from_json(json: Mapping[str, Any]) -> CurvePair:
         finding_id=_optional_string(json["finding_id"]),
         onset=_onset_from_json(json.get("onset")),
         noise=None if json.get("noise") is None else float(json["noise"]),
+        task=_optional_string(json.get("task")),
     )
 
 

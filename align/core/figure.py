@@ -44,7 +44,8 @@ class CurvePair:
     """One metric of both runs, ready to draw; ``note`` says what the numbers below mean.
 
     ``onset`` are the first and the last step at which they can have parted; ``noise`` is how far
-    two equal runs' smoothed curves differ, in the metric's unit. None where not known.
+    two equal runs' smoothed curves differ, in the metric's unit. None where not known. ``task``
+    names the task whose reward this is, for small multiples.
     """
 
     metric: str
@@ -55,3 +56,4 @@ class CurvePair:
     finding_id: str | None = None
     onset: tuple[int, int] | None = None
     noise: float | None = None
+    task: str | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,11 +22,40 @@ _MEANS = frozenset({MetricKind.POSITIVE, MetricKind.LEVEL, MetricKind.SIGNED, Me
 _LIMIT = "response_length/clip_ratio"
 
 
-def constant_findings(pairing: Pairing) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Stuck:
+    """A metric that ends constant on one side.
+
+    Args:
+        metric: at steps where both sides are numbers.
+        side: that is constant: "reference" or "candidate".
+        num: how many last steps.
+    """
+
+    metric: PairedMetric
+    side: str
+    num: int
+
+    @property
+    def values(self) -> FloatArray:
+        """float64 [n] of the constant side."""
+        return self.metric.reference if self.side == "reference" else self.metric.candidate
+
+    @property
+    def never_computed(self) -> bool:
+        """0 throughout."""
+        return self.num == len(self.values) and bool(self.values[-1] == 0)
+
+    @property
+    def step(self) -> int:
+        """First of the constant steps."""
+        return int(self.metric.steps[-self.num])
+
+
+def find_stuck(pairing: Pairing) -> Iterator[Stuck]:
     """Yield metrics that end constant on one side and vary at those very steps on the other.
 
     The other side must take a new value at most steps: a share that is nearly always 0 is no sign.
-    A metric that is 0 throughout on one side was probably not computed there: a note.
     """
     for metric in pairing.training:
         if metric.meaning.kind not in _MEANS or is_exact(metric.name):
@@ -37,7 +67,13 @@ def constant_findings(pairing: Pairing) -> Iterator[Finding]:
         ):
             num = num_stuck(values)
             if num >= MIN_STUCK_STEPS.value and len(np.unique(others[-num:])) > num / 2:
-                yield _finding(pairing, finite, stuck, num)
+                yield Stuck(finite, stuck, num)
+
+
+def constant_findings(pairing: Pairing, found: Iterable[Stuck]) -> Iterator[Finding]:
+    """Yield a warning with its symptom for each; a note where it was probably not computed."""
+    for stuck in found:
+        yield _finding(pairing, stuck)
 
 
 def num_stuck(values: FloatArray) -> int:
@@ -46,10 +82,15 @@ def num_stuck(values: FloatArray) -> int:
     return len(values) - (int(changes[-1]) + 1 if len(changes) else 0)
 
 
-def _finding(pairing: Pairing, metric: PairedMetric, stuck: str, num: int) -> Finding:
-    step = int(metric.steps[-num])
-    values = metric.reference if stuck == "reference" else metric.candidate
-    never_computed = num == len(values) and values[-1] == 0
+def _finding(pairing: Pairing, found: Stuck) -> Finding:
+    metric, stuck, num, step, values = (
+        found.metric,
+        found.side,
+        found.num,
+        found.step,
+        found.values,
+    )
+    never_computed = found.never_computed
     limit = pairing.get(_LIMIT)
     at_limit = limit is not None and float(getattr(limit, stuck)[-1]) >= 1
     capped = (

@@ -28,8 +28,8 @@ def first_step_findings(pairing: Pairing) -> Iterator[Finding]:
     """
     found = (pairing.get(name) for name in REWARDS)
     reward = next((metric for metric in found if metric is not None), None)
-    if reward is None or len(reward.finite_only()) == 0:
-        return
+    if reward is None or len(reward.finite_only()) == 0 or pairing.first_step > 1:
+        return  # a resumed run has learnt already
     reward = reward.finite_only()
     noise = _noise(pairing, reward)
     difference = float(reward.candidate[0] - reward.reference[0])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from align.core.config_value import EffectiveConfig
 from align.core.finding import Finding, Severity
 from align.core.metric import MetricLog
 from align.core.rung import Missing, Rung, RungResult, RungStatus
@@ -13,86 +14,170 @@ from align.core.text import Text
 from align.curves.accept import Acceptance, accept
 from align.curves.accept_findings import acceptance_findings, coverage, criterion_name, outcome_name
 from align.curves.amplitude import find_amplitudes
+from align.curves.axis import Axis
+from align.curves.classify import Classified, Found, classify
 from align.curves.collapse import find_collapses
 from align.curves.collapse_findings import collapse_findings
 from align.curves.consistency import consistency_findings, is_consistency
-from align.curves.constant import constant_findings
+from align.curves.constant import constant_findings, find_stuck
 from align.curves.criterion import Outcome
+from align.curves.definition import find_redefined, redefined_finding
 from align.curves.diverge import MIN_STEPS, find_shifts
 from align.curves.exact import exact_findings
 from align.curves.first_step import first_step_findings
-from align.curves.nonfinite import nonfinite_findings
+from align.curves.method import DEFAULT, Method, method_table, method_words
+from align.curves.nonfinite import first_nonfinite, nonfinite_findings
+from align.curves.order import in_order, order_findings, order_table
 from align.curves.pair import PairedMetric, Pairing, is_exact, pair_logs
-from align.curves.shift import Shift, one_a_metric
+from align.curves.permutation import find_permuted, permuted_findings
+from align.curves.relations import relation_findings
+from align.curves.segments import segment_findings
+from align.curves.settings import Settings, parallel_sizes, settings_of
+from align.curves.shift import one_a_metric
 from align.curves.shift_findings import amplitude_findings, shift_findings
-from align.curves.spikes import spike_findings
+from align.curves.spikes import find_spikes, spike_findings, spike_table
 from align.curves.tables import acceptance_table, curve_pairs, metrics_table, one_sided_table
 from dumps.store.run_data import RunData
 
-
-def compare(reference: RunData, candidate: RunData) -> RungResult:
-    """Compare all metrics of two runs, step by step."""
-    return compare_logs(reference.metrics, candidate.metrics)
+Resolve = Callable[[RunData], EffectiveConfig]
+_NO_CONFIG: Settings = {}
 
 
-def compare_logs(reference: MetricLog, candidate: MetricLog) -> RungResult:
+def compare(
+    reference: RunData,
+    candidate: RunData,
+    effective: Resolve | None = None,
+    method: Method = DEFAULT,
+) -> RungResult:
+    """Compare all metrics of two runs.
+
+    Args:
+        effective: resolves a run's configuration (`align.config.normalise.effective`); without it
+            relations that depend on the configuration are not checked.
+        method: along which axis, after which warm-up, which metrics.
+    """
+    configs = (_NO_CONFIG, _NO_CONFIG)
+    if effective is not None:
+        configs = (settings_of(effective(reference)), settings_of(effective(candidate)))
+    return compare_logs(reference.metrics, candidate.metrics, configs, method)
+
+
+def compare_logs(
+    reference: MetricLog,
+    candidate: MetricLog,
+    configs: tuple[Settings, Settings] = (_NO_CONFIG, _NO_CONFIG),
+    method: Method = DEFAULT,
+) -> RungResult:
     """Compare two runs' merged metrics.
 
     Diverged on an error; undecided on a warning, or where acceptance is; aligned otherwise.
+
+    Args:
+        configs: effective settings of both, empty where they are not known.
+
+    Raises:
+        RunError: A run does not record what the axis is made of.
     """
     if not (reference.step_range and candidate.step_range):
         return _missing(reference, candidate)
     # Overflow to infinity and NaN are values like others here; nothing is printed about them.
     with np.errstate(all="ignore"):
-        return _compare(reference, candidate)
+        return _compare(reference, candidate, configs, method)
 
 
-def _compare(reference: MetricLog, candidate: MetricLog) -> RungResult:
-    pairing = pair_logs(reference, candidate)
+def _compare(
+    reference: MetricLog,
+    candidate: MetricLog,
+    configs: tuple[Settings, Settings],
+    method: Method,
+) -> RungResult:
+    ours, theirs = method.applied(reference, candidate)
+    pairing = pair_logs(ours, theirs)
     if not pairing.metrics:
-        return _no_common_step(reference, candidate, pairing)
-    acceptance = accept(pairing)
-    shifts = find_shifts(_sampled(pairing))
-    findings = _findings(pairing, acceptance, shifts)
-    status = _status(pairing, acceptance, findings)
+        return _no_common_step(ours, theirs, pairing)
+    acceptance = accept(pairing) if method.axis is Axis.STEP else None
+    found = _find(pairing)
+    classes = classify(found)
+    moved = in_order(classes)
+    findings = _findings(found, acceptance, classes, configs)
+    findings += [
+        *relation_findings(reference, candidate, *configs),
+        *order_findings(pairing, moved),
+        *segment_findings(ours, theirs),
+    ]
+    ordered = tuple(sorted(findings, key=_reading_order))
+    status = _status(pairing, acceptance, ordered)
     tables = (
         acceptance_table(acceptance) if acceptance else None,
-        metrics_table(pairing, findings),
+        metrics_table(pairing, ordered, classes),
+        order_table(moved),
+        spike_table(found.spikes),
+        method_table(pairing, method),
         one_sided_table(pairing),
     )
     return RungResult(
         name=Rung.CURVES,
         status=status,
-        summary=_summary(pairing, acceptance, findings, status),
-        findings=findings,
+        summary=_summary(pairing, acceptance, ordered, status, method),
+        findings=ordered,
         tables=tuple(table for table in tables if table is not None),
-        curves=curve_pairs(pairing, findings, one_a_metric(shifts)),
+        curves=curve_pairs(pairing, ordered, classes),
     )
 
 
-def _findings(
-    pairing: Pairing, acceptance: Acceptance | None, shifts: Sequence[Shift]
-) -> tuple[Finding, ...]:
-    """Collect all findings: most severe first, then by onset."""
+def _find(pairing: Pairing) -> Found:
+    """Run every test, each metric under the first class that holds for it."""
+    sampled = _sampled(pairing)
+    redefined = tuple(find_redefined(pairing))
+    permuted = tuple(m for m in find_permuted(pairing) if not is_exact(m.name))
+    other = {r.metric.name for r in redefined}.union(m.name for m in permuted)
+    tested = [m for m in sampled if m.name not in other]
+    shifts = find_shifts(tested)
     collapses = tuple(find_collapses(shifts))
     collapsed = {collapse.metric.name for collapse in collapses}
     others = one_a_metric(shift for shift in shifts if shift.metric.name not in collapsed)
     moved = collapsed.union(shift.metric.name for shift in others)
-    swings = (a for a in find_amplitudes(_sampled(pairing)) if a.metric.name not in moved)
-    findings = [
-        *collapse_findings(collapses, pairing.first_step),
+    return Found(
+        pairing=pairing,
+        shifts=others,
+        collapses=collapses,
+        nonfinite=first_nonfinite(pairing),
+        redefined=redefined,
+        permuted=permuted,
+        stuck=tuple(find_stuck(pairing)),
+        spikes=tuple(find_spikes(pairing)),
+        amplitudes=tuple(a for a in find_amplitudes(tested) if a.metric.name not in moved),
+        magnitudes={
+            f.symptom.metric: f.symptom.step for f in consistency_findings(pairing) if f.symptom
+        },
+    )
+
+
+def _findings(
+    found: Found,
+    acceptance: Acceptance | None,
+    classes: Sequence[Classified],
+    configs: tuple[Settings, Settings],
+) -> list[Finding]:
+    """Put everything that was found into words."""
+    pairing = found.pairing
+    sizes = parallel_sizes(configs)
+    shapes = {c.metric.name: c.shape for c in classes if c.shape is not None}
+    return [
+        *collapse_findings(found.collapses, pairing.first_step),
         *first_step_findings(pairing),
         *nonfinite_findings(pairing),
         *exact_findings(pairing),
         *consistency_findings(pairing),
         *(acceptance_findings(acceptance, pairing.first_step) if acceptance else ()),
-        *constant_findings(pairing),
-        *shift_findings(others, pairing.first_step),
-        *amplitude_findings(swings),
-        *spike_findings(pairing),
+        *(redefined_finding(redefined) for redefined in found.redefined),
+        *(f for metric in found.permuted for f in permuted_findings(metric, pairing.first_step)),
+        *constant_findings(pairing, found.stuck),
+        *shift_findings(found.shifts, pairing.first_step, shapes, sizes),
+        *amplitude_findings(found.amplitudes),
+        *spike_findings(found.spikes),
         *_numbering_finding(pairing),
     ]
-    return tuple(sorted(findings, key=_reading_order))
 
 
 def _sampled(pairing: Pairing) -> list[PairedMetric]:
@@ -163,8 +248,10 @@ def _summary(
     acceptance: Acceptance | None,
     findings: Sequence[Finding],
     status: RungStatus,
+    method: Method,
 ) -> Text:
-    parts = [_counts(pairing, findings), _acceptance_sentence(acceptance)]
+    accepted = _acceptance_sentence(acceptance) if method.axis is Axis.STEP else Text("", "")
+    parts = [_counts(pairing, findings), method_words(pairing, method), accepted]
     if _too_short(pairing, acceptance):
         parts.append(_EQUAL_BUT_SHORT if _all_equal(pairing) else _SHORT)
     first = next((f for f in findings if f.severity is not Severity.INFO), None)

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from align.core.finding import Finding, Severity
 from align.core.rung import Rung
 from align.core.text import Text
 from align.curves.amplitude import Amplitude
+from align.curves.curve_class import CurveClass
 from align.curves.noise import FAMILY_ALPHA
+from align.curves.shape import Shape
 from align.curves.shift import LARGE_FACTOR, Shift
 
 
-def shift_findings(shifts: Iterable[Shift], first_step: int) -> Iterator[Finding]:
-    """Yield a warning with its symptom for a large shift, a note for a significant one."""
+def shift_findings(
+    shifts: Iterable[Shift],
+    first_step: int,
+    shapes: Mapping[str, Shape],
+    sizes: Mapping[float, Sequence[Text]],
+) -> Iterator[Finding]:
+    """Yield a warning with its symptom for a large shift, a note for a significant one.
+
+    Args:
+        shapes: metric -> course of its difference.
+        sizes: factors that a configured size could put into a metric, and what they are.
+    """
     for shift in shifts:
         metric = shift.metric
         by_ratio = shift.factor >= LARGE_FACTOR.value
@@ -25,7 +37,7 @@ def shift_findings(shifts: Iterable[Shift], first_step: int) -> Iterator[Finding
             reference=shift.reference,
             candidate=shift.candidate,
             evidence=metric.evidence(shift.onset.step),
-            why=_why(shift),
+            why=_why(shift, shapes.get(metric.name), sizes),
             fix=_FIX,
             symptom=metric.symptom(
                 shift.onset.step,
@@ -99,8 +111,10 @@ def _shift_title(shift: Shift) -> Text:
     )
 
 
-def _why(shift: Shift) -> Text:
+def _why(shift: Shift, shape: Shape | None, sizes: Mapping[float, Sequence[Text]]) -> Text:
     chance = _EVERY_STEP if shift.p > FAMILY_ALPHA.value else _chance(shift.p)
+    course = _course(shift, shape)
+    chance = Text(f"{course.en}{chance.en}", f"{course.zh}{chance.zh}")
     if shift.ratio is not None and shift.factor >= LARGE_FACTOR.value:
         low, high = f"{shift.ratio_low:.3g}", f"{shift.ratio_high:.3g}"
         interval = Text(
@@ -109,7 +123,7 @@ def _why(shift: Shift) -> Text:
             f"此后的比值为 {shift.ratio:.3g}（95% 区间 {low} 至 {high}），"
             f"前后两段{'一致' if shift.constant_ratio else '不一致'}。",
         )
-        hint = _scaling_hint(shift)
+        hint = _scaling_hint(shift, sizes)
         return Text(f"{interval.en} {chance.en}{hint.en}", f"{interval.zh}{chance.zh}{hint.zh}")
     return Text(
         f"{chance.en} Two correct runs whose rounding or sampling differs drift apart like this "
@@ -133,23 +147,67 @@ _EVERY_STEP = Text(
 )
 
 
-def _scaling_hint(shift: Shift) -> Text:
-    """Name the whole factor a constant ratio is compatible with, as a thing to check."""
+def _course(shift: Shift, shape: Shape | None) -> Text:
+    """Say whether the difference is an offset, a step or a drift."""
+    if shape is None or (shift.constant_ratio and shift.factor >= LARGE_FACTOR.value):
+        return Text("", "")
+    steps = shift.metric.steps
+    begin, end = (int(steps[min(at, len(steps) - 1)]) for at in (shape.begin, shape.end))
+    if shape.kind is CurveClass.OFFSET:
+        return Text(
+            "Its course is an offset: no change of level is beyond chance. ",
+            "走势为偏移：没有超出偶然的水平变化。",
+        )
+    if not shape.is_sure:
+        return Text(
+            f"Its course is a step or a drift between steps {begin} and {end}: these values do "
+            "not tell. ",
+            f"走势为第 {begin} 至 {end} 步之间的阶跃或漂移，这些数据无法区分。",
+        )
+    if shape.kind is CurveClass.STEP:
+        return Text(
+            f"Its course is a step near step {end}. ", f"走势为阶跃，发生在第 {end} 步附近。"
+        )
+    return Text(
+        f"Its course is a drift from step {begin} to step {end}. ",
+        f"走势为漂移，从第 {begin} 步到第 {end} 步。",
+    )
+
+
+def _scaling_hint(shift: Shift, sizes: Mapping[float, Sequence[Text]]) -> Text:
+    """Name the factor a constant ratio is compatible with, as a thing to check.
+
+    A configured size first, else the nearest whole number, powers of two included.
+    """
     assert shift.ratio_low is not None and shift.ratio_high is not None and shift.ratio is not None
     inverse = shift.ratio < 1
     low, high = shift.ratio_low, shift.ratio_high
     if inverse:
         low, high = 1 / high, 1 / low
     whole = round(shift.factor)
-    within = low <= whole <= high and high - low < 1
-    if not (shift.constant_ratio and whole >= 2 and within):
+    if not shift.constant_ratio or high - low >= 1:
+        return Text("", "")
+    configured = [f for f in sizes if low <= f <= high]
+    if configured:
+        factor = min(configured, key=lambda f: abs(f - shift.factor))
+        names, names_zh = (", ".join(t.in_language(k) for t in sizes[factor]) for k in ("en", "zh"))
+        k = f"1/{factor:g}" if inverse else f"{factor:g}"
+        return Text(
+            f" A constant factor of {k} equals the configured {names}: a value summed instead of "
+            "averaged over them looks like this. This is a hypothesis, not a finding.",
+            f"比值恒为 {k}，等于配置中的{names_zh}：对其求和而不是求平均时就会这样。"
+            "这只是假设，不是发现。",
+        )
+    if not (whole >= 2 and low <= whole <= high):
         return Text("", "")
     k = f"1/{whole}" if inverse else str(whole)
+    power = " (a power of two, as parallel sizes mostly are)" if whole & (whole - 1) == 0 else ""
+    power_zh = "（2 的幂，并行规模大多如此）" if power else ""
     return Text(
-        f" A constant factor of {k} is what a value summed instead of averaged over {whole} ranks "
-        "or micro-batches looks like, or a loss normalised differently: compare parallel sizes "
-        "and loss aggregation. This is a hypothesis, not a finding.",
-        f"比值恒为 {k}，常见于对 {whole} 个 rank 或 micro-batch 求和而不是求平均，"
+        f" A constant factor of {k}{power} is what a value summed instead of averaged over {whole} "
+        "ranks or micro-batches looks like, or a loss normalised differently: compare parallel "
+        "sizes and loss aggregation. This is a hypothesis, not a finding.",
+        f"比值恒为 {k}{power_zh}，常见于对 {whole} 个 rank 或 micro-batch 求和而不是求平均，"
         "或损失的归一化方式不同：请比较并行规模与损失聚合方式。这只是假设，不是发现。",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -12,11 +13,14 @@ from align.core.metric import MetricSeries
 from align.core.text import Text
 from align.curves.accept import Acceptance
 from align.curves.accept_findings import coverage, criterion_name, outcome_name
+from align.curves.classify import Classified
+from align.curves.curve_class import CurveClass
 from align.curves.diverge import is_testable
-from align.curves.noise import FAMILY_ALPHA
+from align.curves.noise import FAMILY_ALPHA, error_of_average
+from align.curves.onset import NOISE_BAND
 from align.curves.pair import FloatArray, PairedMetric, Pairing
-from align.curves.prominence import prominence
-from align.curves.shift import Shift, relative_to
+from align.curves.prominence import prominence, task_of
+from align.curves.shift import relative_to
 from align.curves.shift_findings import dotted
 from align.curves.smooth import smooth, window_for
 from align.frameworks.vocabulary import MetricKind
@@ -24,11 +28,14 @@ from align.frameworks.vocabulary import MetricKind
 NUM_FIGURES = 12
 
 
-def metrics_table(pairing: Pairing, findings: Sequence[Finding]) -> Table:
-    """List every metric both runs recorded, with what was found about it."""
+def metrics_table(
+    pairing: Pairing, findings: Sequence[Finding], classes: Sequence[Classified]
+) -> Table:
+    """List every metric both runs recorded, with its class, its onset and its finding."""
     found = finding_by_metric(pairing, findings)
+    by_name = {c.metric.name: c for c in classes}
     rows = [
-        _metric_row(metric, found.get(metric.name))
+        _metric_row(metric, found.get(metric.name), by_name.get(metric.name))
         for metric in sorted(pairing.metrics, key=lambda m: prominence(m.name))
     ]
     return Table(
@@ -42,7 +49,10 @@ def metrics_table(pairing: Pairing, findings: Sequence[Finding]) -> Table:
             Column("reference", Text("reference, last half", "参考后半程均值"), numeric=True),
             Column("candidate", Text("candidate, last half", "被测后半程均值"), numeric=True),
             Column("relative", Text("relative difference", "相对差异"), numeric=True),
-            Column("verdict", Text("verdict", "结论")),
+            Column("class", Text("class", "类别")),
+            Column("onset", Text("apart from step", "分开的步"), numeric=True),
+            Column("detail", Text("size", "大小")),
+            Column("finding", Text("finding", "发现")),
         ),
         rows=tuple(rows),
     )
@@ -105,16 +115,22 @@ def acceptance_table(acceptance: Acceptance) -> Table:
 
 
 def curve_pairs(
-    pairing: Pairing, findings: Sequence[Finding], shifts: Iterable[Shift]
+    pairing: Pairing, findings: Sequence[Finding], classes: Sequence[Classified]
 ) -> tuple[CurvePair, ...]:
-    """Return the curves a reader should see: those with findings first, then the usual ones."""
+    """Return the curves a reader should see: those with findings first, then the usual ones.
+
+    Last, where there are two tasks or more, the reward of each: an average hides a task.
+    """
     found = finding_by_metric(pairing, findings)
-    by_name = {shift.metric.name: shift for shift in shifts}
+    by_name = {c.metric.name: c for c in classes}
     drawable = [m for m in pairing.metrics if m.meaning.numeric or m.name in found]
     drawable.sort(key=lambda m: (_severity_rank(found.get(m.name)), prominence(m.name)))
+    tasks = [m for m in pairing.metrics if task_of(m.name) is not None]
+    tasks = tasks[:NUM_FIGURES] if len(tasks) > 1 else []
+    whole = [m for m in drawable if m.name not in {t.name for t in tasks}][:NUM_FIGURES]
     return tuple(
-        _curve_pair(metric, found.get(metric.name), by_name.get(metric.name))
-        for metric in drawable[:NUM_FIGURES]
+        _curve_pair(metric, found.get(metric.name), by_name.get(metric.name), metric in tasks)
+        for metric in (*whole, *tasks)
         if np.isfinite(metric.reference_series.values).any()
     )
 
@@ -135,7 +151,9 @@ def _severity_rank(finding: Finding | None) -> int:
     return 9 if finding is None else finding.severity.rank
 
 
-def _metric_row(metric: PairedMetric, finding: Finding | None) -> tuple[Cell, ...]:
+def _metric_row(
+    metric: PairedMetric, finding: Finding | None, classified: Classified | None
+) -> tuple[Cell, ...]:
     differs, finite = metric.differs(), metric.finite_only()
     half = len(finite) // 2
     means = [
@@ -150,24 +168,28 @@ def _metric_row(metric: PairedMetric, finding: Finding | None) -> tuple[Cell, ..
         int(metric.steps[int(np.argmax(differs))]) if differs.any() else None,
         *means,
         (means[1] - means[0]) / scale if scale else (0.0 if means[0] == means[1] else None),
-        _verdict(metric, finding, bool(differs.any())),
+        *_class_cells(classified, bool(differs.any())),
+        _finding_cell(finding),
     )
 
 
-def _verdict(metric: PairedMetric, finding: Finding | None, differs: bool) -> Text:
-    if finding is not None:
-        severity = _SEVERITY[finding.severity]
-        return Text(f"{severity.en}: {finding.id}", f"{severity.zh}：{finding.id}")
-    if not differs:
-        constant = len(metric) > 1 and np.ptp(metric.reference) == 0
-        return _EQUAL_CONSTANT if constant else _EQUAL
-    return _WITHIN_NOISE if is_testable(metric) else _NOT_JUDGED
+def _class_cells(classified: Classified | None, differs: bool) -> tuple[Cell, Cell, Cell]:
+    if classified is None:  # performance and validation are not judged here
+        kind = CurveClass.NOT_JUDGED if differs else CurveClass.EQUAL
+        return kind.words, None, ""
+    onset = None if classified.onset is None else classified.onset.step
+    return classified.kind.words, onset, classified.detail
+
+
+def _finding_cell(finding: Finding | None) -> Text:
+    if finding is None:
+        return Text("", "")
+    severity = _SEVERITY[finding.severity]
+    return Text(f"{severity.en}: {finding.id}", f"{severity.zh}：{finding.id}")
 
 
 _REFERENCE, _CANDIDATE = Text("reference", "参考"), Text("candidate", "被测")
 _DIFFERENT_STEPS = Text("both, at different steps", "双方都有，但步不同")
-_EQUAL, _EQUAL_CONSTANT = Text("equal", "相等"), Text("equal, constant", "相等，恒定不变")
-_WITHIN_NOISE, _NOT_JUDGED = Text("within noise", "在噪声范围内"), Text("not judged", "不作判断")
 _SEVERITY = {
     Severity.ERROR: Text("error", "错误"),
     Severity.WARNING: Text("warning", "警告"),
@@ -184,13 +206,17 @@ def _series_row(series: MetricSeries, side: Text) -> tuple[Cell, ...]:
     return series.name, side, series.spelling, int(series.steps[0]), int(series.steps[-1])
 
 
-def _curve_pair(metric: PairedMetric, finding: Finding | None, shift: Shift | None) -> CurvePair:
+def _curve_pair(
+    metric: PairedMetric, finding: Finding | None, classified: Classified | None, is_task: bool
+) -> CurvePair:
     window = window_for(len(metric))
-    if shift is not None:
-        means, since = f"{shift.reference:.4g} → {shift.candidate:.4g}", shift.onset.words
+    onset = None
+    if classified is not None and classified.kind.is_apart:
+        words, detail, onset = classified.kind.words, classified.detail, classified.onset
+        since = Text("", "") if onset is None else onset.words
         note = Text(
-            f"apart {since.en}; mean of the last {shift.num_last} steps {means}",
-            f"{since.zh}分开；最后 {shift.num_last} 步的均值 {means}",
+            f"{words.en} {since.en} {detail.en}".strip(),
+            f"{since.zh}{words.zh} {detail.zh}".strip(),
         )
     elif finding is not None:
         note = finding.title
@@ -206,7 +232,24 @@ def _curve_pair(metric: PairedMetric, finding: Finding | None, shift: Shift | No
         window=window,
         note=note,
         finding_id=None if finding is None else finding.id,
+        onset=None if onset is None else (onset.step, onset.step + onset.uncertainty),
+        noise=_noise_band(metric, window),
+        task=task_of(metric.name) if is_task else None,
     )
+
+
+def _noise_band(metric: PairedMetric, window: int) -> float | None:
+    """Return how far two equal curves differ, smoothed, within 3 standard errors.
+
+    In the metric's own unit, from how the difference scatters around its own levels.
+    """
+    finite = metric.finite_only()
+    if not is_testable(metric):
+        return None
+    difference = finite.candidate - finite.reference
+    rest = difference - smooth(difference, 2 * window + 1)
+    band = NOISE_BAND.value * error_of_average(rest, window) if np.ptp(rest) > 0 else 0.0
+    return band if math.isfinite(band) else None
 
 
 def _curve(series: MetricSeries, shift: int, window: int) -> Curve:

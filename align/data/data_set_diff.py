@@ -9,8 +9,8 @@ import numpy as np
 
 from align.core.data_set import DataSet
 from align.data.constant_edit import ConstantEdit, find_constant_edit
-from align.data.preprocess import Hashes, normal, row_hashes
 from align.data.torch_generator import Int64
+from dumps.readers.row_hashes import Hashes, normal, row_hashes
 
 _SAMPLES = 64  # unmatched rows of either side compared for a constant edit
 _SHINGLE = 8

@@ -11,11 +11,11 @@ import numpy.typing as npt
 from align.core.data_set import DataSet
 from align.data.constant_edit import Edit, edit_between
 from align.data.match_rows import NO_ROW, match_prompts, row_texts
-from align.data.preprocess import row_hashes
 from align.data.prompt_text import PromptText
 from align.data.replay import within
 from align.data.run_order import RunOrder
 from align.data.torch_generator import Int64
+from dumps.readers.row_hashes import row_hashes
 
 _SAMPLES = 64  # rows whose renderings are compared word by word
 _NOTHING: Int64 = np.zeros(0, np.int64)

@@ -18,5 +18,7 @@ HOOKS = (
         "trl:generated",
         "rollouts and trainer inputs of a generation, each rank its own rows",
     ),
+    _point("GRPOTrainer._calculate_rewards", "trl:rewarded", "rewards by function"),
+    _point("GRPOTrainer.training_step", "trl:trained", "gradient norms"),
     _point("GRPOTrainer.log", "trl:log", "metrics"),
 )

@@ -13,6 +13,8 @@ def _point(attribute: str, tap: str, yields: str) -> HookPoint:
 
 HOOKS = (
     _point("GRPOTrainer.train", "trl:train", "checks before step 1"),
+    _point("GRPOTrainer._get_train_sampler", "trl_order:sampler", "the row order"),
+    _point("GRPOTrainer._calculate_rewards", "trl:rewards", "rewards"),
     _point("GRPOTrainer._generate_single_turn", "trl:generate", "responses"),
     _point("GRPOTrainer._generate_and_score_completions", "trl:consumed", "what was used"),
 )

@@ -14,6 +14,7 @@ _V1 = "verl.trainer.ppo.v1.trainer_base"
 _ENGINE = "verl.workers.engine.fsdp.transformer_impl"
 _WORKERS = "verl.workers.engine_workers"
 _DP_ACTOR = "verl.workers.actor.dp_actor"
+_VLLM = "verl.workers.rollout.vllm_rollout.utils"
 _OLD_WORKERS = "verl.workers.fsdp_workers"
 
 
@@ -68,11 +69,32 @@ HOOKS = (
         "new and old log_probs, advantages and loss of a micro-batch",
     ),
     verl_point(
+        "verl.workers.utils.losses",
+        "ppo_loss",
+        "verl_worker:loss_terms",
+        (0, 9),
+        "which terms a micro-batch's loss has",
+    ),
+    verl_point(
+        "verl.workers.utils.losses",
+        "agg_loss",
+        "verl_worker:term_summed",
+        (0, 9),
+        "entropy of every token; sums of entropy and KL of a micro-batch",
+    ),
+    verl_point(
         _WORKERS,
         "ActorRolloutRefWorker.update_weights",
         "verl_worker:weights_sent",
         (0, 8),
         "end of a step, its number, weights",
+    ),
+    verl_point(
+        _VLLM,
+        "vLLMColocateWorkerExtension.update_weights_from_ipc",
+        "verl_engine:vllm_loaded",
+        (0, 9),
+        "weights of the rollout engine",
     ),
     verl_point(
         _DP_ACTOR,

@@ -91,8 +91,8 @@ def no_gradient(
     )
 
 
-def output_departs(departure: Compared, where: tuple[Evidence, ...]) -> Finding:
-    """Say which gradient of an output differs first."""
+def output_departs(departure: Compared, where: tuple[Evidence, ...], right: Text) -> Finding:
+    """Say which gradient of an output differs first, and what a referee says."""
     record, found, limit = departure.reference, departure.difference, departure.limit
     shape = shape_text(cause_of(departure))
     return Finding(
@@ -110,8 +110,8 @@ def output_departs(departure: Compared, where: tuple[Evidence, ...]) -> Finding:
         evidence=(*where, Evidence("floor", Side.BOTH, text=limit.source[:200])),
         why=Text(
             "Activations agree, and so do the gradients computed before this one: the backward of "
-            f"what uses this output differs. {shape.en}",
-            "激活一致，在它之前计算的梯度也一致：使用该输出的算子的反向不同。" + shape.zh,
+            f"what uses this output differs. {shape.en}{right.en}",
+            f"激活一致，在它之前计算的梯度也一致：使用该输出的算子的反向不同。{shape.zh}{right.zh}",
         ),
         fix=Text(
             f"Compare the backward of the modules that use the output of {record.name}: fused "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from align.core.figure import Table
@@ -12,16 +12,30 @@ from align.core.text import Text
 from align.core.threshold import Threshold
 from align.layers import backward_findings as findings
 from align.layers.captured import Address, CapturedStep
+from align.layers.cause_text import floors_text
 from align.layers.error_table import error_table
-from align.layers.floor import layer_of, num_layers, rounding_floor
+from align.layers.floor import (
+    Dtypes,
+    expected_dtype,
+    layer_of,
+    num_layers,
+    rounding_floor,
+    usual_dtypes,
+)
 from align.layers.forward_rung import forward_walk
+from align.layers.noise import Noise
+from align.layers.noise_runs import NoiseRuns, observed_noise
 from align.layers.not_comparable import not_comparable
-from align.layers.pattern import is_scaled
-from align.layers.start import Pair, Start, first_pair
+from align.layers.pattern import is_scaled, scores_factor
+from align.layers.start import Pair, Start, first_pair, later_pairs
+from align.layers.systematic_finding import systematic_finding
+from align.layers.three_way import three_way_text
 from align.layers.trainer_tensors import same_loss_inputs, trainer_pair
 from align.layers.walk import FloorOf, Walk, walk
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase, TensorRecord
+
+SIGNATURE = ("actor/grad_norm",)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,36 +56,69 @@ class Gradients:
     missing_parameters: tuple[str, ...]
 
 
-def compare(reference: RunData, candidate: RunData) -> RungResult:
-    """Compare the gradients of both runs."""
+def compare(
+    reference: RunData,
+    candidate: RunData,
+    noise: Sequence[RunData] = (),
+    referee: Sequence[RunData] = (),
+) -> RungResult:
+    """Compare the gradients of both runs.
+
+    Args:
+        noise: further runs of the reference, to observe noise on.
+        referee: the same steps in a finer dtype, at most one run.
+    """
     pair = first_pair(reference, candidate)
     if not pair.is_comparable or pair.reference is None or pair.candidate is None:
         return not_comparable(Rung.BACKWARD, pair)
-    forward = forward_walk(pair)
+    runs = NoiseRuns(noise, next(iter(referee), None))
+    seen, later = observed_noise(reference, candidate, runs), later_pairs(reference, candidate)
+    forward = forward_walk(pair, seen, later)
     if forward.departure is not None:
         return _undecided(findings.AFTER_FORWARD)
-    gradients = compare_gradients(pair.reference, pair.candidate, before=forward.worst)
+    gradients = compare_gradients(
+        pair.reference, pair.candidate, before=forward.worst, noise=seen, later=later
+    )
     if not gradients.outputs.compared and not gradients.parameters.compared:
         return not_comparable(Rung.BACKWARD, Pair(Start.NOT_RECORDED))
     loss_inputs = same_loss_inputs(trainer_pair(reference, candidate, pair.reference.step))
-    return _judge(gradients, pair.reference, pair.candidate, loss_inputs)
+    departure = gradients.outputs.departure
+    right = Text("", "")
+    if departure is not None:
+        right = three_way_text(departure, runs.referee, pair.reference.step)
+    return _judge(gradients, pair.reference, pair.candidate, loss_inputs, right)
 
 
 def compare_gradients(
-    reference: CapturedStep, candidate: CapturedStep, *, before: float = 0.0
+    reference: CapturedStep,
+    candidate: CapturedStep,
+    *,
+    before: float = 0.0,
+    noise: Noise | None = None,
+    later: Sequence[Pair] = (),
 ) -> Gradients:
     """Compare two records of one step.
 
     Args:
         before: largest error of the activations, which gradients are computed from.
+        noise: observed between two runs of the same computation.
+        later: further steps, for errors that point one way.
     """
     own, other = (_first_update(step.of(Phase.GRADIENT)) for step in (reference, candidate))
-    floor_of = _floors(num_layers([name for name, _ in own]))
-    outputs = walk(own, other, floor_of, before=before)
+    usual = usual_dtypes(own.values(), other.values())
+    floor_of = _floors(num_layers([name for name, _ in own]), usual)
+    further = [
+        (_first_update(one.of(Phase.GRADIENT)), _first_update(two.of(Phase.GRADIENT)))
+        for one, two in ((pair.reference, pair.candidate) for pair in later)
+        if one is not None and two is not None
+    ]
+    outputs = walk(own, other, floor_of, before=before, noise=noise, further=further)
     kinds = Phase.PARAMETER_GRADIENT
     own_weights, other_weights = (_first_update(s.of(kinds)) for s in (reference, candidate))
     inherited = max(before, _before_departure(outputs))
-    parameters = walk(own_weights, other_weights, floor_of, before=inherited, is_chain=False)
+    parameters = walk(
+        own_weights, other_weights, floor_of, before=inherited, is_chain=False, noise=noise
+    )
     alone = own_weights.keys() ^ other_weights.keys()
     both_have = reference.of(Phase.PARAMETER).keys() & candidate.of(Phase.PARAMETER).keys()
     return Gradients(
@@ -87,12 +134,13 @@ def _judge(
     reference: CapturedStep,
     candidate: CapturedStep,
     loss_inputs: bool | None,
+    right: Text,
 ) -> RungResult:
     outputs, parameters = gradients.outputs, gradients.parameters
     departure = outputs.departure
     entry = outputs.compared[0] if outputs.compared else None
     where = _evidence(reference, candidate)
-    if entry is not None and entry.departs:
+    if entry is not None and entry.is_large:
         factor = _common_factor(gradients)
         if factor is None or loss_inputs is False:
             return _undecided(findings.LOSS_DIFFERS, gradients)
@@ -103,21 +151,26 @@ def _judge(
         finding = findings.no_gradient(*missing, gradients.missing_parameters, where)
         return _diverged(finding, gradients)
     if departure is not None:
-        return _diverged(findings.output_departs(departure, where), gradients)
+        if departure.is_large:
+            return _diverged(findings.output_departs(departure, where, right), gradients)
+        scores = scores_factor(outputs.compared, departure)
+        finding = systematic_finding(departure, Rung.BACKWARD, where, right, SIGNATURE, scores)
+        return _diverged(finding, gradients)
     departed = [compared for compared in parameters.compared if compared.departs]
     if departed:
         finding = findings.parameters_depart(departed, len(parameters.compared), where)
         return _diverged(finding, gradients)
+    floors = floors_text(outputs, parameters)
     return RungResult(
         Rung.BACKWARD,
         RungStatus.ALIGNED,
         Text(
             f"The gradients of {len(outputs.compared)} outputs and {len(parameters.compared)} "
             f"parameters agree up to rounding at step {reference.step}; the largest relative error "
-            f"is {max(outputs.worst, parameters.worst):.2g}.",
+            f"is {max(outputs.worst, parameters.worst):.2g}." + floors.en,
             f"第 {reference.step} 步的 {len(outputs.compared)} 个输出与 {len(parameters.compared)} "
             "个参数的梯度一致（仅有舍入误差），"
-            f"最大相对误差 {max(outputs.worst, parameters.worst):.2g}。",
+            f"最大相对误差 {max(outputs.worst, parameters.worst):.2g}。" + floors.zh,
         ),
         tables=_tables(gradients),
     )
@@ -127,14 +180,15 @@ def _first_update(records: Mapping[Address, TensorRecord]) -> dict[Address, Tens
     return {address: record for address, record in records.items() if address[1] == 0}
 
 
-def _floors(layers: int) -> FloorOf:
+def _floors(layers: int, usual: Dtypes) -> FloorOf:
     """A gradient has come through the whole forward pass, and back down to its own layer."""
 
     def floor_of(reference: TensorRecord, candidate: TensorRecord) -> Threshold:
         layer = layer_of(reference.name)
         back = 1 if layer is None else layers - layer
         terms = max(reference.shape[-1], reference.shape[0])
-        return rounding_floor(reference, candidate, layers + back, terms)
+        dtype = expected_dtype(reference, candidate, usual)
+        return rounding_floor(dtype, layers + back, terms)
 
     return floor_of
 

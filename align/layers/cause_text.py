@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from align.core.text import Text
 from align.layers.pattern import Cause, Pattern, Place
+from align.layers.walk import Walk
+from dumps.store.tensor_records import Phase, TensorRecord
 
 _CHECK = {
     Place.ATTENTION: Text(
@@ -40,6 +42,23 @@ _CHECK = {
 }
 
 
+def address_text(record: TensorRecord) -> Text:
+    """Name an activation or a gradient."""
+    if record.phase == Phase.INPUT:
+        return Text(f"the input of {record.name}", f"{record.name} 的输入")
+    if record.phase == Phase.GRADIENT:
+        return Text(f"the output of {record.name}", f"{record.name} 的输出")
+    return Text(record.name, record.name)
+
+
+def floors_text(*walks: Walk) -> Text:
+    """Say where the limits come from that errors were held against."""
+    rows = [compared for walked in walks for compared in walked.compared]
+    sources = {row.limit.source.split(":")[0].split("; ")[-1] for row in rows if not row.departs}
+    named = ", ".join(sorted(source for source in sources if "times" not in source))
+    return Text(f" Limits: {named}.", f"限值来源：{named}。") if named else Text("", "")
+
+
 def check_text(place: Place) -> Text:
     """Say what to compare in a module of this kind."""
     return _CHECK[place]
@@ -52,6 +71,20 @@ def shape_text(cause: Cause) -> Text:
             f"The candidate is the reference times {cause.factor:.4g}: a factor is missing or "
             "doubled.",
             f"被测等于参考乘以 {cause.factor:.4g}：多乘或漏乘了一个系数。",
+        )
+    if cause.pattern is Pattern.ONE_SHARD:
+        ranks = round(1 / cause.factor)
+        return Text(
+            f"The candidate holds one of {ranks} ranks' part of the sum: the all-reduce is missing "
+            "or sums over other ranks.",
+            f"被测只含 {ranks} 个 rank 中一个 rank 的部分和：缺少 all-reduce，或规约的组不对。",
+        )
+    if cause.pattern is Pattern.WHOLE_FACTOR:
+        return Text(
+            f"The candidate is the reference times {cause.factor:.4g}: a sum over ranks or "
+            "micro-batches is averaged on one side, or done twice.",
+            f"被测等于参考乘以 {cause.factor:.4g}：对 rank 或 micro-batch 的求和在一侧做了平均，"
+            "或重复了一次。",
         )
     return _SHAPES[cause.pattern]
 
@@ -73,6 +106,11 @@ _SHAPES = {
         "The difference is as large as one rounding to bfloat16 in a float32 tensor; a small "
         "wrong factor can be as large.",
         "在 float32 张量中，差值的大小相当于一次 bfloat16 舍入；较小的系数错误也可能有这样大。",
+    ),
+    Pattern.DTYPE: Text(
+        "The two sides compute this module in different dtypes, and the modules before it in the "
+        "same ones.",
+        "两侧在该模块使用不同的数据类型，而在它之前的模块数据类型一致。",
     ),
     Pattern.OTHER: Text(
         "The difference has no simple shape: no common factor, no permutation, no constant.",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
+from collections.abc import Iterable
 
 from align.core.threshold import Threshold
 from dumps.store.tensor_records import TensorRecord
@@ -31,30 +33,58 @@ GROWTH = Threshold(
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)(?:\.|$)")
 
 
+Dtypes = tuple[str, str]
+"""Of the reference's record and the candidate's."""
+
+
 def unit_roundoff(*records: TensorRecord) -> float:
     """Return the unit roundoff of the coarsest dtype among some records."""
-    return max(UNIT_ROUNDOFF.get(record.dtype, ACCUMULATED) for record in records)
+    return UNIT_ROUNDOFF.get(coarsest([record.dtype for record in records]), ACCUMULATED)
 
 
-def rounding_floor(
-    reference: TensorRecord, candidate: TensorRecord, depth: int, terms: int
-) -> Threshold:
+def coarsest(dtypes: Iterable[str]) -> str:
+    """Return the dtype with the fewest digits."""
+    return max(dtypes, key=lambda name: UNIT_ROUNDOFF.get(name, ACCUMULATED))
+
+
+def usual_dtypes(reference: Iterable[TensorRecord], candidate: Iterable[TensorRecord]) -> Dtypes:
+    """Return the dtypes that most records of each run have."""
+    own, other = (
+        Counter(record.dtype for record in records).most_common(1)
+        for records in (reference, candidate)
+    )
+    return (own[0][0] if own else "float32", other[0][0] if other else "float32")
+
+
+def expected_dtype(reference: TensorRecord, candidate: TensorRecord, usual: Dtypes) -> str:
+    """Return the coarsest dtype whose rounding explains an error between two records.
+
+    Where the two runs use other dtypes at this address alone, a coarser one than theirs elsewhere
+    explains nothing: it is the difference.
+    """
+    dtypes = (reference.dtype, candidate.dtype)
+    here, elsewhere = coarsest(dtypes), coarsest(usual)
+    if dtypes[0] == dtypes[1] or dtypes == usual:
+        return here
+    return min((here, elsewhere), key=lambda name: UNIT_ROUNDOFF.get(name, ACCUMULATED))
+
+
+def rounding_floor(dtype: str, depth: int, terms: int) -> Threshold:
     """Return the relative error up to which two tensors count as equal.
 
     Args:
+        dtype: the coarsest that either is rounded to.
         depth: layers between the first input and these tensors, from 1.
         terms: length of the sum behind one element.
 
     Source: Higham and Mary, "A new approach to probabilistic rounding error analysis", SISC 2019:
     the error of n accumulated roundings is at most λ u sqrt(n) with high probability; λ = 4 here.
     """
-    unit = unit_roundoff(reference, candidate)
-    each = unit + ACCUMULATED * math.sqrt(max(1, terms))
+    each = UNIT_ROUNDOFF.get(dtype, ACCUMULATED) + ACCUMULATED * math.sqrt(max(1, terms))
     value = CONFIDENCE * each * math.sqrt(max(1, depth)) + SKETCH
-    coarsest = max(
-        (reference.dtype, candidate.dtype), key=lambda name: UNIT_ROUNDOFF.get(name, ACCUMULATED)
+    return Threshold(
+        value, f"model of rounding: 4 u sqrt(depth) of {dtype}, depth {depth}, {terms} terms"
     )
-    return Threshold(value, f"4 u sqrt(depth) of {coarsest}, depth {depth}, sums of {terms} terms")
 
 
 def layer_of(name: str) -> int | None:

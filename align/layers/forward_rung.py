@@ -6,21 +6,34 @@ positions and weights there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
 from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.core.threshold import Threshold
 from align.layers.captured import Address, CapturedStep
-from align.layers.cause_text import check_text, shape_text
+from align.layers.cause_text import address_text, check_text, floors_text, shape_text
 from align.layers.error_table import error_table
-from align.layers.floor import UNIT_ROUNDOFF, layer_of, rounding_floor
+from align.layers.floor import (
+    UNIT_ROUNDOFF,
+    Dtypes,
+    expected_dtype,
+    layer_of,
+    rounding_floor,
+    usual_dtypes,
+)
+from align.layers.forward_findings import dtype_finding, weights_finding
+from align.layers.noise import Noise
+from align.layers.noise_runs import NoiseRuns, observed_noise
 from align.layers.not_comparable import not_comparable
 from align.layers.pattern import Place, cause_of, place_of
-from align.layers.start import Pair, first_pair
+from align.layers.start import Pair, first_pair, later_pairs
+from align.layers.systematic_finding import systematic_finding
 from align.layers.temperature import temperature_finding
+from align.layers.three_way import three_way_text
 from align.layers.walk import Compared, Walk, walk
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import CLOSING, Phase, TensorRecord
@@ -32,23 +45,51 @@ _REDUCED = Threshold(
 )
 
 
-def compare(reference: RunData, candidate: RunData) -> RungResult:
-    """Compare the activations of both runs, then the log_probs made of them."""
+def compare(
+    reference: RunData,
+    candidate: RunData,
+    noise: Sequence[RunData] = (),
+    referee: Sequence[RunData] = (),
+) -> RungResult:
+    """Compare the activations of both runs, then the log_probs made of them.
+
+    Args:
+        noise: further runs of the reference, to observe noise on.
+        referee: the same steps in a finer dtype, at most one run.
+    """
     pair = first_pair(reference, candidate)
+    weights = None if pair.is_comparable else weights_finding(pair)
+    if weights is not None:
+        return _result(Walk((), (), (), ()), weights, pair)
     if not pair.is_comparable:
         return not_comparable(Rung.FORWARD, pair)
-    walked = forward_walk(pair)
+    runs = NoiseRuns(noise, next(iter(referee), None))
+    seen = observed_noise(reference, candidate, runs)
+    walked = forward_walk(pair, seen, later_pairs(reference, candidate))
     if walked.departure is not None:
-        return _result(walked, _finding(walked.departure, pair), pair)
-    assert pair.reference is not None
-    finding = temperature_finding(reference, candidate, pair.reference.step)
-    return _result(walked, finding, pair)
-
-
-def forward_walk(pair: Pair) -> Walk:
-    """Compare inputs and outputs of modules in the order of computation."""
+        return _result(walked, _finding(walked.departure, pair, runs), pair)
     assert pair.reference is not None and pair.candidate is not None
-    return walk(activations(pair.reference), activations(pair.candidate), _floor)
+    finding = temperature_finding(reference, candidate, pair.reference.step)
+    dtypes = dtype_finding(pair.reference, pair.candidate, walked)
+    return _result(walked, finding or dtypes, pair)
+
+
+def forward_walk(pair: Pair, noise: Noise | None = None, later: Sequence[Pair] = ()) -> Walk:
+    """Compare inputs and outputs of modules in the order of computation.
+
+    Args:
+        later: further steps, for errors that point one way.
+    """
+    own, other = _both(pair)
+    usual = usual_dtypes(own.values(), other.values())
+    further = [_both(each) for each in later]
+    floor_of = partial(_floor, usual=usual)
+    return walk(own, other, floor_of, noise=noise, further=further)
+
+
+def _both(pair: Pair) -> tuple[Mapping[Address, TensorRecord], Mapping[Address, TensorRecord]]:
+    assert pair.reference is not None and pair.candidate is not None
+    return activations(pair.reference), activations(pair.candidate)
 
 
 def activations(step: CapturedStep) -> Mapping[Address, TensorRecord]:
@@ -58,10 +99,11 @@ def activations(step: CapturedStep) -> Mapping[Address, TensorRecord]:
     return {**outputs, **inputs}
 
 
-def _floor(reference: TensorRecord, candidate: TensorRecord) -> Threshold:
+def _floor(reference: TensorRecord, candidate: TensorRecord, *, usual: Dtypes) -> Threshold:
     layer = layer_of(reference.name)
     depth = 1 if layer is None else 1 + layer
-    floor = rounding_floor(reference, candidate, depth, reference.shape[-1])
+    dtype = expected_dtype(reference, candidate, usual)
+    floor = rounding_floor(dtype, depth, reference.shape[-1])
     closes = any(fnmatchcase(reference.name, pattern) for pattern in CLOSING)
     if closes and reference.phase == Phase.FORWARD and floor.value < _REDUCED.value:
         return _REDUCED
@@ -80,6 +122,7 @@ def _result(walked: Walk, finding: Finding | None, pair: Pair) -> RungResult:
         summary = Text(f"{title.en[:1].upper()}{title.en[1:]}.", f"{title.zh}。")
         return RungResult(Rung.FORWARD, RungStatus.DIVERGED, summary, (finding,), tables=(table,))
     count, step = len(walked.compared), pair.reference.step
+    floors = floors_text(walked)
     apart = len(walked.reference_only) + len(walked.candidate_only)
     return RungResult(
         Rung.FORWARD,
@@ -87,9 +130,12 @@ def _result(walked: Walk, finding: Finding | None, pair: Pair) -> RungResult:
         Text(
             f"{count} activations of step {step} agree up to rounding, with the same tokens and "
             f"weights; the largest relative error is {walked.worst:.2g}."
-            + _uncompared_en(len(walked.other_tokens), apart),
+            + _uncompared_en(len(walked.other_tokens), apart)
+            + floors.en,
             f"第 {step} 步的 {count} 个激活在相同 token 与权重下一致（仅有舍入误差），"
-            f"最大相对误差 {walked.worst:.2g}。" + _uncompared_zh(len(walked.other_tokens), apart),
+            f"最大相对误差 {walked.worst:.2g}。"
+            + _uncompared_zh(len(walked.other_tokens), apart)
+            + floors.zh,
         ),
         tables=(table,),
     )
@@ -105,38 +151,44 @@ def _uncompared_zh(other_tokens: int, apart: int) -> str:
     return tokens + (f"另有 {apart} 个只在一侧有记录。" if apart else "")
 
 
-def _finding(departure: Compared, pair: Pair) -> Finding:
+def _finding(departure: Compared, pair: Pair, runs: NoiseRuns) -> Finding:
     assert pair.reference is not None and pair.candidate is not None
+    right = three_way_text(departure, runs.referee, pair.reference.step)
+    where = (
+        _evidence(pair.reference, Side.REFERENCE, departure.reference),
+        _evidence(pair.candidate, Side.CANDIDATE, departure.candidate),
+    )
+    if not departure.is_large:
+        return systematic_finding(departure, Rung.FORWARD, where, right, SIGNATURE)
     record, found = departure.reference, departure.difference
     place = place_of(departure)
     bias = pair.reference.of(Phase.PARAMETER).get((f"{record.name}.bias", 0))
     cause = cause_of(departure, bias)
     bounds = _bounds_text(pair) if place is Place.ATTENTION else None
     shape, check = bounds or shape_text(cause), check_text(place)
-    where = _where(record)
+    place_text = address_text(record)
     limit = departure.limit
     return Finding(
         id="forward.first_divergence",
         rung=Rung.FORWARD,
         severity=Severity.ERROR,
         title=Text(
-            f"activations differ first at {where.en}, by {found.relative:.2g} where rounding "
+            f"activations differ first at {place_text.en}, by {found.relative:.2g} where rounding "
             f"explains {limit.value:.2g}",
-            f"激活最早在 {where.zh} 处不同，相对误差 {found.relative:.2g}，"
+            f"激活最早在 {place_text.zh} 处不同，相对误差 {found.relative:.2g}，"
             f"而舍入只能解释 {limit.value:.2g}",
         ),
         reference=record.l2,
         candidate=departure.candidate.l2,
         evidence=(
-            _evidence(pair.reference, Side.REFERENCE, departure.reference),
-            _evidence(pair.candidate, Side.CANDIDATE, departure.candidate),
+            *where,
             Evidence("floor", Side.BOTH, text=f"{limit.value:.3g}: {limit.source}"[:200]),
         ),
         why=Text(
             f"Tokens, positions and weights are the same, and everything computed before it agrees "
-            f"within {departure.before:.2g}. {shape.en}",
+            f"within {departure.before:.2g}. {shape.en}{right.en}",
             f"token、位置与权重均相同，在它之前的计算一致（误差不超过 {departure.before:.2g}）。"
-            f"{shape.zh}",
+            f"{shape.zh}{right.zh}",
         ),
         fix=Text(
             f"In {record.name}: {check.en}.",
@@ -144,12 +196,6 @@ def _finding(departure: Compared, pair: Pair) -> Finding:
         ),
         mechanism=Mechanism(Rung.FORWARD, Strength.SEMANTIC, SIGNATURE),
     )
-
-
-def _where(record: TensorRecord) -> Text:
-    if record.phase == Phase.INPUT:
-        return Text(f"the input of {record.name}", f"{record.name} 的输入")
-    return Text(record.name, record.name)
 
 
 def _evidence(step: CapturedStep, side: Side, record: TensorRecord) -> Evidence:

@@ -45,7 +45,7 @@ def not_comparable(rung: Rung, pair: Pair) -> RungResult:
 
 
 def _other_weights(pair: Pair) -> Text:
-    error, name = pair.weights
+    error, name = pair.weights[0]
     return Text(
         f"the two runs computed with other weights: {name} differs by {error:.2g}",
         f"两次运行的权重不同：{name} 的相对差异为 {error:.2g}",

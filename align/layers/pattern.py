@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from align.layers.along import Direction, along
 from align.layers.floor import UNIT_ROUNDOFF
 from align.layers.measure import Difference, coefficient
 from align.layers.walk import Compared
@@ -23,8 +25,11 @@ class Pattern(Enum):
 
     NOT_FINITE = "not finite"
     PERMUTED = "permuted"
+    DTYPE = "dtype"
     BIAS = "bias"
+    WHOLE_FACTOR = "whole factor"
     SCALED = "scaled"
+    ONE_SHARD = "one shard"
     BFLOAT16 = "bfloat16"
     OTHER = "other"
 
@@ -52,6 +57,9 @@ _PLACES = (
 _SAME_VALUES = 1e-5
 _ALMOST_ALL = 0.9
 _ALIGNED = 0.95
+_NEAR_SHARE = 0.3
+_WHOLE = 5e-3
+_ALIKE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +94,37 @@ def cause_of(compared: Compared, bias: TensorRecord | None = None) -> Cause:
     if bias is not None and is_bias(candidate.sketch - reference.sketch, bias.sketch):
         return Cause(Pattern.BIAS)
     if is_scaled(found):
-        return Cause(Pattern.SCALED, found.gain)
+        whole = bool(found.gain) and (_is_whole(found.gain) or _is_whole(1 / found.gain))
+        return Cause(Pattern.WHOLE_FACTOR if whole else Pattern.SCALED, found.gain)
+    if reference.dtype != candidate.dtype:
+        return Cause(Pattern.DTYPE)
+    ranks = missing_ranks(compared)
+    if ranks is not None:
+        return Cause(Pattern.ONE_SHARD, 1 / ranks)
     if _is_bfloat16(compared):
         return Cause(Pattern.BFLOAT16)
     return Cause(Pattern.OTHER)
+
+
+def missing_ranks(compared: Compared) -> int | None:
+    """Return over how many ranks a sum was not taken, None where it does not look like that.
+
+    One of k independent parts of equal size has 1 / k of the sum's energy, and as much of its
+    product with the sum.
+    """
+    reference, candidate, found = compared.reference, compared.candidate, compared.difference
+    if not reference.l2:
+        return None
+    energy = (candidate.l2 / reference.l2) ** 2
+    for ranks in (2, 4, 8, 16):
+        near = (abs(each * ranks - 1) < _NEAR_SHARE for each in (energy, found.gain))
+        if all(near):
+            return ranks
+    return None
+
+
+def _is_whole(factor: float) -> bool:
+    return factor > 1.5 and abs(factor - round(factor)) < _WHOLE * factor
 
 
 def is_scaled(found: Difference) -> bool:
@@ -130,3 +165,25 @@ def _is_bfloat16(compared: Compared) -> bool:
         return False
     unit = UNIT_ROUNDOFF["bfloat16"]
     return unit / 32 < compared.difference.relative < unit
+
+
+def scores_factor(compared: Sequence[Compared], departure: Compared) -> tuple[str, float] | None:
+    """Recognise scaled attention scores: gradients of q and k carry a factor, that of v does not.
+
+    Returns:
+        The attention module and the factor, or None.
+    """
+    module, _, name = departure.reference.name.rpartition(".")
+    gains = {}
+    for each in compared:
+        record = each.reference
+        found = along(record, each.candidate, each.difference.relative, Direction.GAIN)
+        if record.name.rpartition(".")[0] == module and found is not None:
+            gains[record.name.rpartition(".")[2]] = found.size
+    if name not in ("q_proj", "k_proj") or not {"q_proj", "k_proj", "v_proj"} <= gains.keys():
+        return None
+    q, k, v = (gains[f"{letter}_proj"] for letter in "qkv")
+    largest = max(abs(q), abs(k))
+    if q * k <= 0 or abs(q - k) > _ALIKE * largest or abs(v) > _ALIKE * largest:
+        return None
+    return module, 1 + (q + k) / 2

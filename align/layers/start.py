@@ -29,13 +29,15 @@ class Pair:
 
     Args:
         reference, candidate: None where they were not recorded.
-        weights: largest relative error of a parameter, with its name.
+        weights: relative error and name of each parameter that differs, the largest first.
+        num_weights: parameters that both runs recorded.
     """
 
     start: Start
     reference: CapturedStep | None = None
     candidate: CapturedStep | None = None
-    weights: tuple[float, str] = (0.0, "")
+    weights: tuple[tuple[float, str], ...] = ()
+    num_weights: int = 0
 
     @property
     def is_comparable(self) -> bool:
@@ -60,9 +62,15 @@ def pairs(reference: RunData, candidate: RunData) -> Iterator[Pair]:
         yield pair
 
 
+def later_pairs(reference: RunData, candidate: RunData) -> list[Pair]:
+    """Return the steps after the first that have the same tokens and weights too."""
+    return list(pairs(reference, candidate))[1:]
+
+
 def paired(reference: CapturedStep, candidate: CapturedStep) -> Pair:
     """Say what two records of one step have in common."""
-    weights = _weights(reference.of(Phase.PARAMETER), candidate.of(Phase.PARAMETER))
+    own, other = (step.of(Phase.PARAMETER) for step in (reference, candidate))
+    weights = _weights(own, other)
     start = Start.SAME
     inputs = [step.of(Phase.INPUT).get(("position_ids", 0)) for step in (reference, candidate)]
     firsts = [_first(step.of(Phase.FORWARD)) for step in (reference, candidate)]
@@ -72,9 +80,9 @@ def paired(reference: CapturedStep, candidate: CapturedStep) -> Pair:
         start = Start.OTHER_TOKENS
     elif inputs[0] and inputs[1] and difference(inputs[0], inputs[1]).relative > 0:
         start = Start.OTHER_POSITIONS
-    elif weights[0] > 0:
+    elif weights:
         start = Start.OTHER_WEIGHTS
-    return Pair(start, reference, candidate, weights)
+    return Pair(start, reference, candidate, weights, len(own.keys() & other.keys()))
 
 
 def _first(records: Mapping[tuple[str, int], TensorRecord]) -> TensorRecord | None:
@@ -84,14 +92,14 @@ def _first(records: Mapping[tuple[str, int], TensorRecord]) -> TensorRecord | No
 def _weights(
     reference: Mapping[tuple[str, int], TensorRecord],
     candidate: Mapping[tuple[str, int], TensorRecord],
-) -> tuple[float, str]:
-    """Return the largest error beyond the parameters' own rounding, 0 where there is none."""
-    worst = (0.0, "")
+) -> tuple[tuple[float, str], ...]:
+    """Return the errors beyond the parameters' own rounding."""
+    found = []
     for address in reference.keys() & candidate.keys():
         own, other = reference[address], candidate[address]
         same = own.digest == other.digest
-        found = difference(own, other).relative if same else float("inf")
+        error = difference(own, other).relative if same else float("inf")
         narrow = own.dtype != other.dtype
-        if found > (unit_roundoff(own, other) if narrow else 0.0):
-            worst = max(worst, (found, address[0]))
-    return worst
+        if error > (unit_roundoff(own, other) if narrow else 0.0):
+            found.append((error, address[0]))
+    return tuple(sorted(found, key=lambda each: (-each[0], each[1])))

@@ -18,7 +18,9 @@ class Sync(Enum):
 
     NOT_SYNCED = "not_synced"
     STALE = "stale"
+    MISSING = "missing"
     PERMUTED = "permuted"
+    SCALED = "scaled"
     OTHER = "differs"
 
 
@@ -30,6 +32,7 @@ class Broken:
         names: of the differing parameters.
         error: largest relative error.
         of_step: step whose trainer weights the engine holds; None where it is none recorded.
+        factor: of the trainer's weights that the engine holds; None where it is none.
     """
 
     kind: Sync
@@ -39,6 +42,7 @@ class Broken:
     error: float
     num_compared: int
     of_step: int | None = None
+    factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ def finding(side: Side, broken: Broken, severity: Severity) -> Finding:
     of = (
         Text("", "") if held is None else Text(f", those of step {held}", f"（第 {held} 步的权重）")
     )
+    if broken.factor is not None:
+        of = Text(f", {broken.factor:.3g} times", f"（{broken.factor:.3g} 倍）")
     return Finding(
         id=f"weight_sync.{broken.kind.value}",
         rung=Rung.WEIGHT_SYNC,
@@ -116,6 +122,39 @@ WORDING: Mapping[Sync, Wording] = {
             "请在优化器更新之后、生成之前同步，并等待拷贝完成。",
         ),
     ),
+    Sync.MISSING: Wording(
+        Text("the rollout engine lacks weights of the trainer", "推理引擎缺少训练侧的权重"),
+        Text(
+            "The engine has no tensor of that name, or fewer elements of it over all its ranks: "
+            "what the trainer learns there never reaches the responses.",
+            "引擎中没有该名称的张量，或各 rank 合计的元素更少：训练侧在这些参数上的更新"
+            "不会体现在回复中。",
+        ),
+        Text(
+            "Check tied embeddings on both sides (tie_word_embeddings), names that the sync maps, "
+            "and that every rank of the engine was recorded.",
+            "请检查两侧的词表共享设置（tie_word_embeddings）、同步时的参数名映射，"
+            "以及引擎的每个 rank 是否都有记录。",
+        ),
+    ),
+    Sync.SCALED: Wording(
+        Text(
+            "the rollout engine holds a multiple of the trainer's weights",
+            "推理引擎中的权重是训练侧的若干倍",
+        ),
+        Text(
+            "One factor takes the trainer's tensors to the engine's: a scale of a quantisation, of "
+            "an adapter's merge, or of an average over ranks is applied twice or not at all.",
+            "训练侧张量乘以同一系数即得引擎的张量：量化、适配器合并或跨 rank 平均的缩放"
+            "被重复施加或遗漏。",
+        ),
+        Text(
+            "Look for a scale between the trainer's state dict and the engine's load: lora_alpha/r "
+            "merged twice, scales of FP8 or INT8, a sum over ranks in place of a gather.",
+            "请检查从训练侧 state dict 到引擎加载之间的缩放：lora_alpha/r 合并两次、FP8 或 INT8 "
+            "的缩放，或把 gather 写成了跨 rank 求和。",
+        ),
+    ),
     Sync.PERMUTED: Wording(
         Text(
             "the rollout engine holds the weights in another order", "推理引擎中权重的排列顺序不同"
@@ -136,13 +175,15 @@ WORDING: Mapping[Sync, Wording] = {
         Text("the rollout engine holds other weights than the trainer", "推理引擎与训练侧权重不同"),
         Text(
             "The difference is larger than the rounding of the engine's dtype, and the weights are "
-            "those of no other recorded step.",
-            "差异大于引擎数据类型的舍入误差，且不等于任何其他已记录 step 的权重。",
+            "those of no other recorded step, in no other order, and no multiple of them.",
+            "差异大于引擎数据类型的舍入误差，且不等于任何其他已记录 step 的权重，"
+            "也不是重排或若干倍。",
         ),
         Text(
-            "Compare the listed parameters right after a sync: scaling, quantisation, adapters "
-            "that are not merged, or a shard that is missing.",
-            "请在同步之后立即对照所列参数：缩放、量化、未合并的适配器，或缺少的分片。",
+            "Compare the listed parameters right after a sync: quantisation, adapters that are "
+            "not merged, or a tensor that is never sent and keeps what the engine started with.",
+            "请在同步之后立即对照所列参数：量化、未合并的适配器，"
+            "或从未发送、仍为引擎初始值的张量。",
         ),
     ),
 }

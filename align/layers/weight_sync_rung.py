@@ -99,7 +99,7 @@ def _differing(steps: Mapping[int, CapturedStep], number: int) -> Broken | None:
         kind, held = Sync.MISSING, None
     elif held is None and are_permuted(engine, trainer, wrong):
         kind = Sync.PERMUTED
-    elif held is None and (factor := _factor(engine, trainer, wrong)) is not None:
+    elif held is None and (factor := _factor(step, wrong)) is not None:
         kind = Sync.SCALED
     return Broken(
         kind=kind,
@@ -165,8 +165,9 @@ def _absent(engine: Weights, trainer: Weights) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _factor(engine: Weights, trainer: Weights, names: Sequence[str]) -> float | None:
+def _factor(step: CapturedStep, names: Sequence[str]) -> float | None:
     """Return the one factor by which every differing tensor is off, None where there is none."""
+    engine, trainer = step.of(Phase.ENGINE), step.of(Phase.PARAMETER)
     found = [difference(trainer[(name, 0)], engine[(name, 0)]) for name in names]
     gains = [each.gain for each in found]
     alike = max(gains) - min(gains) <= _ONE_FACTOR * abs(gains[0])

@@ -79,10 +79,7 @@ def feed_forward(prefix: str, megatron: str, width: str, where: Where) -> tuple[
 
 def attention(*, qk_norm: bool = False) -> tuple[Rule, ...]:
     """Return the rules of grouped-query attention."""
-    norms = (
-        one("self_attn.q_norm.weight", ("head_dim",), "self_attention.q_layernorm.weight"),
-        one("self_attn.k_norm.weight", ("head_dim",), "self_attention.k_layernorm.weight"),
-    )
+    norms = (_head_norm("q", "heads"), _head_norm("k", "groups"))
     return (
         _heads("weight"),
         _heads("bias"),
@@ -94,6 +91,11 @@ def attention(*, qk_norm: bool = False) -> tuple[Rule, ...]:
         ),
         *(norms if qk_norm else ()),
     )
+
+
+def _head_norm(which: str, repeats: str) -> Rule:
+    part = Part(f"self_attn.{which}_norm.weight", ("head_dim",), repeats=repeats)
+    return Rule((part,), {"megatron": Form(f"self_attention.{which}_layernorm.weight")})
 
 
 def _heads(kind: str) -> Rule:
@@ -187,10 +189,23 @@ DENSE_NORM = norm(
 EXPERTS_NORM = norm(_NEXT, "pre_mlp_layernorm.weight", "experts", torch_dist_local=_IN_FC1)
 DENSE = feed_forward("mlp", "mlp", "ffn", "dense")
 
+ROUTING = "routing"
+"""Weight of each expert for a token, zero for those not chosen: what Megatron's router puts out and
+transformers 5 spells as the chosen experts and theirs."""
+
 MODULES = {
     "": "",
     "self_attention": "self_attn",
     "mlp": "mlp",
-    "mlp.experts": "mlp.experts",
-    "mlp.router": "mlp.gate",
+    "mlp.router": f"mlp.gate.{ROUTING}",
 }
+PASSING = (
+    "self_attention.q_layernorm",  # an identity, unless a family has a rule for its weight
+    "self_attention.k_layernorm",
+    "self_attention.core_attention",  # puts out the recorded input of linear_proj
+    "self_attention.core_attention.scale_mask_softmax",  # of no module in transformers
+    "self_attention.core_attention.attention_dropout",
+    "pre_cross_attn_layernorm",
+    "cross_attention",
+)
+"""Megatron's modules of a layer that put out nothing of their own."""

@@ -16,12 +16,17 @@ from align.layout.sizes import Sizes
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of one model: whole Hugging Face name and shape, and how it is cut and padded."""
+    """A part of one model: whole Hugging Face name and shape, and how it is cut and padded.
+
+    Args:
+        repeats: how many heads a norm is applied to, each by itself; 0 for all other tensors.
+    """
 
     name: str
     shape: tuple[int, ...]
     shard: Shard
     pad: Pad | None = None
+    repeats: int = 0
 
     @property
     def local_shape(self) -> tuple[int, ...]:
@@ -165,4 +170,5 @@ def _piece(
     units = sizes.length(part.units) if part.units else 0
     is_padded = part.shape[0] == "vocab" and place.padded_vocab != sizes.vocab
     pad = Pad(sizes.vocab, place.padded_vocab) if is_padded else None
-    return Piece(name, shape, Shard(part.axis, place.ranks, units), pad)
+    repeats = sizes.length(part.repeats) if part.repeats else 0
+    return Piece(name, shape, Shard(part.axis, place.ranks, units), pad, repeats)

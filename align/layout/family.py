@@ -36,12 +36,14 @@ class Part:
         shape: names of lengths in `Sizes`.
         axis: along which tensor parallelism cuts it, None where every rank holds all.
         units: name of the count that is indivisible along the axis, such as "groups".
+        repeats: name of the count of heads that the tensor is applied to one by one.
     """
 
     name: str
     shape: tuple[str, ...]
     axis: int | None = None
     units: str = ""
+    repeats: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from dumps.store.run_data import RunData
 
 _KEPT = ("log_probs", "old_log_probs", "advantages", "response_mask")
 _OF_BATCH = ("ref_log_prob", "rollout_log_probs")
+_ENTROPY = "entropys"
 Micro = Mapping[str, npt.NDArray[np.generic]]
 
 
@@ -78,7 +79,7 @@ def _update(
     joined = {name: _joined([micro[name] for micro in micros], width) for name in _KEPT}
     sizes = torch.tensor([len(micro["log_probs"]) for micro in micros])
     rows, columns = _columns_of(joined, batch)
-    for name in _OF_BATCH:
+    for name in (*_OF_BATCH, _ENTROPY):
         own = [micro[name] for micro in micros if name in micro]
         if len(own) == len(micros):
             columns[name] = _joined(own, width)
@@ -89,7 +90,7 @@ def _update(
         rows=rows,
         micro_batches=torch.repeat_interleave(torch.arange(len(micros)), sizes),
         log_probs=joined["log_probs"],
-        entropys=None,
+        entropys=columns.get(_ENTROPY),
         mask=joined["response_mask"],
         old_log_probs=joined["old_log_probs"],
         advantages=joined["advantages"],
@@ -105,7 +106,7 @@ def _micros(rank: CapturedStep, number: int) -> Iterator[Micro]:
     count = 0
     while f"update.{number}.micro.{count}.log_probs" in rank.tensors:
         prefix = f"update.{number}.micro.{count}."
-        names = (*_KEPT, *_OF_BATCH)
+        names = (*_KEPT, *_OF_BATCH, _ENTROPY)
         kept = {n: rank.tensors[f"{prefix}{n}"] for n in names if f"{prefix}{n}" in rank.tensors}
         if kept.keys() >= set(_KEPT):
             yield kept

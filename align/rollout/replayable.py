@@ -14,6 +14,7 @@ from align.core.rollout_record import RolloutRecord
 from align.core.run import ArtifactKind
 from align.rollout.rebuild import Mark, Rules, TextRow, rebuild
 from align.rollout.token_tokenizer import load_tokenizer
+from dumps.inject.order_data import OrderData
 from dumps.inject.tokenizer_facts import TokenizerFacts
 from dumps.store.discover import discover
 from dumps.store.rollout_sources import Reading, records, sources
@@ -83,7 +84,20 @@ def read_replayable(source: Path, tokenizer: Path | None, limit: int | None) -> 
     return Replayable(tuple(marked), facts, counts)
 
 
-def read_order(path: Path) -> list[RolloutRecord]:
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A row order.
+
+    Args:
+        rows: a row of the data set each, or a response whose prompt is found by content.
+        data: the data set whose rows they are; None where they are found by content.
+    """
+
+    rows: list[RolloutRecord]
+    data: OrderData | None = None
+
+
+def read_order(path: Path) -> Order:
     """Read a row order: a run's rollouts, or the file that `align data order --write` makes.
 
     Raises:
@@ -93,19 +107,27 @@ def read_order(path: Path) -> list[RolloutRecord]:
     if path.is_file() and path.suffix not in (".parquet", ".pt", ".dp"):
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         if lines and lines[0].get("kind") == "row_order":
-            steps = lines[1:]
-            return [
+            header, *steps = lines
+            rows = [
                 RolloutRecord(step=line["step"], dataset_index=int(row), uid=f"{line['step']}-{i}")
                 for line in steps
                 for i, row in enumerate(line["rows"])
             ]
+            data = OrderData(
+                source=str(header.get("data_set") or "a data set that was not at hand"),
+                num_rows=header.get("num_rows"),
+                sha=header.get("data_set_hash"),
+                brief=header.get("row_hashes") or "",
+                hashed=header.get("hashed") or "text",
+            )
+            return Order(rows, data)
     reading = Reading()
     found = list(records(sources(path), None, reading))
     if reading.problems:
         raise RunError(
             where=str(path), problem=reading.problems[0], fix="give a run with readable rollouts"
         )
-    return found
+    return Order(found)
 
 
 def _rebuilt(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,16 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from align.core.errors import AlignError
-from align.core.finding import Scalar
 from align.core.rollout import RolloutBatch
 from align.core.run import ArtifactKind
+from align.rollout.token_ids import Ids, ids_of
 from dumps.readers.registry import reader_named
 from dumps.readers.trainer_inputs import TrainerInputs
 from dumps.store.run_data import RunData
 
 FloatArray = npt.NDArray[np.float64]
 Place = tuple[str, int]  # dump file and 1-based line
-Ids = tuple[int, ...]
 TokenText = tuple[Ids, Ids]  # prompt and response
 
 
@@ -98,7 +96,7 @@ def _dumped(data: RunData) -> _Dumped:
         if batch.steps is None or columns[0] is None or columns[1] is None:
             continue
         for i, (prompt, response) in enumerate(zip(columns[0], columns[1], strict=True)):
-            text = _ids(prompt), _ids(response)
+            text = ids_of(prompt) or (), ids_of(response) or ()
             of_step = dumped.setdefault(int(batch.steps[i]), {})
             of_step.setdefault(text, []).append(_row(batch, i, text[0]))
     return dumped
@@ -111,15 +109,6 @@ def _row(batch: RolloutBatch, i: int, prompt: Ids) -> _DumpedRow:
         score=float("nan") if batch.scores is None else float(batch.scores[i]),
         group=str(prompt) if uid is None else uid,
     )
-
-
-def _ids(value: Scalar) -> Ids:
-    """Return a list of token ids, which dumps hand on as its JSON; empty for anything else."""
-    try:
-        ids = json.loads(value) if isinstance(value, str) else None
-    except ValueError:
-        return ()
-    return tuple(ids) if isinstance(ids, list) and all(type(i) is int for i in ids) else ()
 
 
 def _step(inputs: TrainerInputs, dumped: _Dumped) -> TrainedStep | None:

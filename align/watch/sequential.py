@@ -4,9 +4,13 @@ At every step the mean difference of the last 5, 10, 20, 50 and 100 steps is hel
 standard error, a windowed scan for a change of mean (window-limited generalised likelihood ratio:
 Willsky and Jones 1976, Lai 1995). The standard error is that of an average of autocorrelated steps
 (`noise.error_of_average`), from the reference's own noise around the step and from the earlier
-differences of both runs, whichever is larger. All tests of 500 steps share one error of 1 %
-(Bonferroni), so at most one clean run in a hundred alarms, whatever the dependence between tests;
-an alarm must also be large enough to matter.
+differences of both runs, whichever is larger.
+
+Where successive differences are alike (autocorrelation 0.5 and more) their level wanders, and that
+test waits long. There the last 5, 10 and 20 innovations are tested too: each difference minus what
+the one before it lets expect. All tests of 500 steps share one error of 1 % (Bonferroni), so at
+most one clean run in a hundred alarms, whatever the dependence between tests; an alarm must also be
+large enough to matter.
 """
 
 from __future__ import annotations
@@ -21,13 +25,21 @@ import numpy as np
 from align.core.threshold import Threshold
 from align.curves.accept import CONVERGENCE_LIMIT
 from align.curves.collapse import COLLAPSED
-from align.curves.noise import cautious_size, error_of_average, t_quantile
+from align.curves.noise import (
+    cautious_autocorrelation,
+    cautious_size,
+    error_of_average,
+    lag_one_autocorrelation,
+    t_quantile,
+)
 from align.curves.pair import FloatArray, IntArray, PairedMetric, Pairing
 from align.curves.shift import relative_to, uses_ratio
 
 FALSE_ALARMS = Threshold(0.01, source="one clean run of 500 steps in a hundred may alarm")
 PER_STEPS = Threshold(500, source="field acceptance: min(24 h, 500 steps)")
 WINDOWS = (5, 10, 20, 50, 100)
+MOVING_WINDOWS = (5, 10, 20)
+ALIKE = Threshold(0.5, source="below, the mean of 5 steps is nearly as sure as of independent ones")
 MIN_KNOWN = Threshold(
     30, source="fewer steps say too little about their autocorrelation (Bartlett 1946)"
 )
@@ -86,7 +98,8 @@ def first_alarm(metric: PairedMetric, num_metrics: int, from_step: int) -> Alarm
     test = _Test.of(finite, num_metrics)
     begin = int(np.searchsorted(finite.steps, from_step)) + 1
     for end, window in _large_enough(test, begin):
-        deviation = test.deviation(end, window)
+        level = test.deviation(end, window)
+        deviation = test.movement(end, window) if level is None else level
         if deviation is not None:
             last = slice(end - window, end)
             return Alarm(
@@ -103,13 +116,17 @@ def first_alarm(metric: PairedMetric, num_metrics: int, from_step: int) -> Alarm
 def _large_enough(test: _Test, begin: int) -> Iterator[tuple[int, int]]:
     """Yield (end, window) in order of step where the mean difference is one that matters."""
     sums = np.concatenate([[0.0], np.cumsum(test.difference)])
-    found = [
-        (int(end), window)
+    large = {
+        window: set(
+            (np.flatnonzero(np.abs(sums[window:] - sums[:-window]) >= test.least * window) + window)
+            .astype(int)
+            .tolist()
+        )
         for window in WINDOWS
-        for end in np.flatnonzero(np.abs(sums[window:] - sums[:-window]) >= test.least * window)
-        + window
-        if end >= begin
-    ]
+    }
+    # A movement shows first in the last steps alone.
+    ends = {w: large[w] | large[WINDOWS[0]] if w in MOVING_WINDOWS else large[w] for w in WINDOWS}
+    found = [(end, w) for w in WINDOWS for end in ends[w] if end >= max(begin, w)]
     return iter(sorted(found))
 
 
@@ -145,7 +162,7 @@ class _Test:
             level = relative_to(float(reference[-_LEVEL:].mean()), reference) if len(series) else 0
             limit = CONVERGENCE_LIMIT if metric.name in REWARDS else COLLAPSED
             least = limit.value * level
-        tests = PER_STEPS.value * len(WINDOWS) * max(num_metrics, 1)
+        tests = PER_STEPS.value * (len(WINDOWS) + len(MOVING_WINDOWS)) * max(num_metrics, 1)
         return cls(
             difference=theirs - ours,
             reference=reference,
@@ -163,15 +180,49 @@ class _Test:
         if math.isnan(self.freedom):
             return None
         mean = float(self.difference[end - window : end].mean())
+        if abs(mean) < self.least:
+            return None
         error = self._error(end, window)
         size = abs(mean) / error if error else math.inf
         return size if size > _quantile(self.confidence, round(self.freedom, 1)) else None
 
-    def _error(self, end: int, window: int) -> float:
+    def movement(self, end: int, window: int) -> float | None:
+        """Return the mean of ``window`` innovations before ``end`` in standard errors.
+
+        None where they do not alarm, where the differences are not alike from step to step, and
+        where they do not move away from 0.
+        """
+        before = self.difference[max(0, end - window - _HISTORY) : end - window]
+        if window not in MOVING_WINDOWS or len(before) < MIN_KNOWN.value:
+            return None
+        alike = lag_one_autocorrelation(before)
+        if alike < ALIKE.value:
+            return None
+        # Two standard errors more: what is taken too low here leaves wandering in the innovations.
+        alike = min(1.0, 2 * cautious_autocorrelation(before) - alike)
+        last = self.difference[end - window - 1 : end]
+        mean = float((last[1:] - alike * last[:-1]).mean())
+        if mean * float(last[-WINDOWS[0] :].mean()) <= 0:
+            return None
+        known = before[1:] - alike * before[:-1]
+        own = self._around(end)
+        error = max(
+            error_of_average(known, window),
+            math.sqrt(2) * error_of_average(own[1:] - alike * own[:-1], window),
+        )
+        size = abs(mean) / error if error else math.inf
+        freedom = max(cautious_size(known) - 2, 1.0)
+        return size if size > _quantile(self.confidence, round(freedom, 1)) else None
+
+    def _around(self, end: int) -> FloatArray:
         at = int(self.positions[end - 1])
         around = self.reference[max(0, at - _AROUND) : at + _AROUND]
         if len(around) < MIN_KNOWN.value:
             around = self.reference[-int(MIN_KNOWN.value) :]
+        return around
+
+    def _error(self, end: int, window: int) -> float:
+        around = self._around(end)
         error = math.sqrt(2) * error_of_average(around, window)
         before = self.difference[max(0, end - window - _HISTORY) : end - window]
         if len(before) >= MIN_KNOWN.value:

@@ -82,15 +82,12 @@ def manifest(framework: str, session: Session) -> RunManifest:
 
 
 def device_kind() -> str | None:
-    """Return the accelerator that torch has here: "npu", "cuda" or "cpu"; None without torch."""
-    torch = sys.modules.get("torch")
-    if torch is None:
+    """Return the kind of accelerator that torch has here, else "cpu"; None without torch."""
+    if "torch" not in sys.modules:
         return None
-    for kind in ("npu", "cuda"):
-        device = getattr(torch, kind, None)
-        if device is not None and device.is_available():
-            return kind
-    return "cpu"
+    from dumps.capture.device import accelerator
+
+    return accelerator() or "cpu"
 
 
 def environment() -> str:

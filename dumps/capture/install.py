@@ -13,6 +13,7 @@ from types import ModuleType
 import wrapt
 
 from align.frameworks.hook_point import HookPoint, hooked_modules
+from dumps.capture.plan import Backend
 from dumps.capture.ray_workers import hook_ray
 from dumps.capture.session import Session, current, timed
 from dumps.capture.wrap import wrap
@@ -23,6 +24,7 @@ TABLES = (
     "align.frameworks.trl_hooks",
     "align.frameworks.mindspeed_rl_hooks",
 )
+MSPROBE_TABLE = "align.frameworks.msprobe_hooks"
 _TAPS = "dumps.capture.taps"
 
 
@@ -31,15 +33,16 @@ def install() -> Session | None:
     """Register every hook of the tables, once a process; do nothing where no plan is named."""
     session = current()
     if session is not None:
-        for module, points in hooked_modules(hook_points()).items():
+        points_of_plan = hook_points(session.plan.backend)
+        for module, points in hooked_modules(points_of_plan).items():
             wrapt.register_post_import_hook(_Hook(session, points), module)
         wrapt.register_post_import_hook(lambda ray: hook_ray(ray, session.log), "ray")
     return session
 
 
-def hook_points() -> Iterator[HookPoint]:
+def hook_points(backend: Backend = Backend.ALIGN) -> Iterator[HookPoint]:
     """Yield every framework's hook points."""
-    for table in TABLES:
+    for table in (*TABLES, *([MSPROBE_TABLE] if backend is Backend.MSPROBE else [])):
         yield from import_module(table).HOOKS
 
 

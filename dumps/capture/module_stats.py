@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dumps.capture.device import widest
 from dumps.capture.failures import FailureLog
-from dumps.capture.gradients import local, plain_name, widest
+from dumps.capture.gradients import local, plain_name
 
 COLUMNS = ("mean", "std", "absmax", "l2", "num_nan")
 

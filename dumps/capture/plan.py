@@ -30,10 +30,22 @@ class What(str, Enum):
     METRICS = "metrics"
     RNG = "rng"
     MODULES = "modules"
+    SKETCHES = "sketches"
 
 
-BY_DEFAULT = tuple(w for w in What if w not in (What.WEIGHTS, What.MODULES))
+BY_DEFAULT = tuple(w for w in What if w not in (What.WEIGHTS, What.MODULES, What.SKETCHES))
 """What is recorded when nothing is asked for: all that costs next to nothing."""
+
+# Where the warm-up starts at 0, step 2 is the first with an update; step 3's engine tells weights
+# that are one step old from those of the start.
+SKETCHED_STEPS = 3
+
+
+class Backend(str, Enum):
+    """What looks at modules."""
+
+    ALIGN = "align"
+    MSPROBE = "msprobe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +57,9 @@ class CapturePlan:
         what: kinds to record.
         steps: inclusive ranges of steps, numbered from 1; empty for all.
         ranks: whose tensors are recorded; empty for all.
-        modules: shell pattern of module names, for `What.MODULES`.
+        modules: shell pattern of module names, for `What.MODULES` and `What.SKETCHES`.
         stops_on_error: whether a broken invariant ends the run.
+        backend: what looks at modules.
     """
 
     run: Path
@@ -55,6 +68,7 @@ class CapturePlan:
     ranks: tuple[int, ...] = ()
     modules: str | None = None
     stops_on_error: bool = False
+    backend: Backend = Backend.ALIGN
 
     def takes(self, what: What) -> bool:
         """Tell whether a kind is recorded."""
@@ -63,6 +77,15 @@ class CapturePlan:
     def takes_step(self, step: int) -> bool:
         """Tell whether a step is recorded."""
         return not self.steps or any(first <= step <= last for first, last in self.steps)
+
+    def sketches_step(self, step: int) -> bool:
+        """Tell whether a step's activations and gradients are sketched; the first unless asked."""
+        first = bool(self.steps) or step <= SKETCHED_STEPS
+        return self.takes(What.SKETCHES) and first and self.takes_step(step)
+
+    def sketches_sync(self, step: int) -> bool:
+        """Tell whether the weights that a step begins with are sketched."""
+        return self.sketches_step(step) or (self.takes(What.WEIGHTS) and self.takes_step(step))
 
     def takes_rank(self, rank: int) -> bool:
         """Tell whether a rank is recorded."""
@@ -114,6 +137,7 @@ def read_plan(path: Path) -> CapturePlan:
             ranks=tuple(map(int, content.get("ranks", ()))),
             modules=content.get("modules"),
             stops_on_error=bool(content.get("stops_on_error", False)),
+            backend=Backend(content.get("backend", Backend.ALIGN)),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(

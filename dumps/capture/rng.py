@@ -22,7 +22,9 @@ def rng_hashes() -> dict[str, str]:
         hashes["numpy"] = _short(repr((name, rest)).encode() + keys.tobytes())
     if torch is not None:
         hashes["torch"] = _short(torch.get_rng_state().numpy().tobytes())
-        for kind in ("cuda", "npu"):
+        from dumps.capture.device import KINDS
+
+        for kind in KINDS:
             device = getattr(torch, kind, None)
             if device is not None and device.is_available() and device.is_initialized():
                 hashes[kind] = _short(device.get_rng_state().numpy().tobytes())

@@ -6,7 +6,8 @@ import functools
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class Session:
         self.plan = plan
         self.log = FailureLog(plan.run, f"process {os.getpid()}")
         self.seconds = 0.0  # spent in taps since the last step
+        self.sketch_seconds = 0.0  # of those, spent in sketching weights
         self._noted: tuple[str, int] | None = None
         self._writers: dict[str, Writer] = {}
 
@@ -56,6 +58,16 @@ class Session:
         """
         self._noted = (name, step)
 
+    @contextmanager
+    def sketching(self, what: str) -> Iterator[None]:
+        """Count the time of a block apart, and keep its failures out of training."""
+        begin = time.perf_counter()
+        try:
+            with self.log.kept(f"sketch of {what}"):
+                yield
+        finally:
+            self.sketch_seconds += time.perf_counter() - begin
+
     def count(self, elapsed_s: float) -> None:
         """Count the time of a tap that is through."""
         self.seconds += elapsed_s
@@ -63,10 +75,11 @@ class Session:
             name, step = self._noted
             line = {
                 "step": step,
-                "tap_s": round(self.seconds, 6),
+                "tap_s": round(self.seconds - self.sketch_seconds, 6),
+                "sketch_s": round(self.sketch_seconds, 6),
                 "writer_s": round(self.writer(name).num_seconds, 6),
             }
-            self._noted, self.seconds = None, 0.0
+            self._noted, self.seconds, self.sketch_seconds = None, 0.0, 0.0
             append_line(self.plan.run / TIMINGS / f"{name}.jsonl", line)
 
 

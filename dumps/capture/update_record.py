@@ -7,7 +7,6 @@ step. One file a rank and step holds it:
     update.U.gradient_squares  squared sums by parameter, before clipping
     update.U.grad_norm         the norm that the framework reports
     modules                    statistics, a module output a row
-    weights                    fingerprints by parameter, after the step
     notes                      JSON as bytes, which names the rows
 """
 
@@ -20,13 +19,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from dumps.capture.device import copied
 from dumps.capture.module_stats import ModuleOutput
 from dumps.capture.rng import rng_hashes
 from dumps.capture.step_batch import write_tensors
 from dumps.capture.writer import WriteFile
 
 VERSION = "1"
-_ALIGNED_BYTES = 16
 
 
 @dataclass
@@ -35,7 +34,7 @@ class UpdateRecord:
 
     Args:
         tensors: by name, on the device.
-        parameters: whose gradients and weights are recorded, in the rows' order.
+        parameters: whose gradients are recorded, in the rows' order.
         module_rows: what each row of ``modules`` is.
         update: optimizer step within the training step, from 0.
         micro: micro-batch within the optimizer step, from 0; -1 before the first.
@@ -89,10 +88,14 @@ class UpdateRecord:
 
     def to_host(self) -> dict[str, Tensor]:
         """Return everything on the host, by one copy from the device."""
+        return copied(self.on_device())
+
+    def on_device(self) -> dict[str, Tensor]:
+        """Return everything, still on the device, for `copied`."""
         tensors = dict(self.tensors)
         if self.outputs:
             tensors["modules"] = torch.stack(self.outputs)
-        return copied(tensors)
+        return tensors
 
     def notes(
         self, step: int, rank: int, role: str, *, losses_add_up: bool = False
@@ -127,23 +130,3 @@ def writes(tensors: Mapping[str, Tensor], notes: Mapping[str, object]) -> WriteF
     """
     text = torch.frombuffer(bytearray(json.dumps(notes).encode()), dtype=torch.uint8)
     return lambda path: write_tensors(path, {**tensors, "notes": text}, {"align_capture": VERSION})
-
-
-def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors to the host; those of one device in a single transfer."""
-    host = {name: tensor for name, tensor in tensors.items() if tensor.device.type == "cpu"}
-    away = {name: tensor for name, tensor in tensors.items() if tensor.device.type != "cpu"}
-    if not away:
-        return host
-    parts, offsets, end = [], {}, 0
-    for name, tensor in away.items():
-        data = tensor.contiguous().reshape(-1).view(torch.uint8)
-        padding = -len(data) % _ALIGNED_BYTES
-        parts += [data, data.new_zeros(padding)]
-        offsets[name] = (end, len(data))
-        end += len(data) + padding
-    buffer = torch.cat(parts).cpu()
-    for name, tensor in away.items():
-        start, size = offsets[name]
-        host[name] = buffer[start : start + size].view(tensor.dtype).reshape(tensor.shape)
-    return host

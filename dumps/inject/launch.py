@@ -13,6 +13,7 @@ from align.core.rollout_record import RolloutRecord
 from dumps.capture.environment import EXTERNAL_MODULES, REPLAY_INSTALLER
 from dumps.capture.launch import Outcome, refuse_used_folder, run_captured
 from dumps.capture.plan import CapturePlan
+from dumps.inject.order_data import OrderData, write_order_data
 from dumps.inject.plan import VARIABLE, ReplayPlan, step_file, write_plan
 from dumps.inject.proof import Proof, prove
 from dumps.inject.replay import written_problems
@@ -76,8 +77,12 @@ def prepare(
     rows: Iterable[RolloutRecord],
     order: Iterable[RolloutRecord],
     tokenizer: TokenizerFacts | None,
+    order_data: OrderData | None = None,
 ) -> None:
     """Write everything that the training processes read.
+
+    Args:
+        order_data: whose rows ``order`` gives by their numbers.
 
     Raises:
         RunError: The folder holds another run, or a record has no step.
@@ -88,6 +93,8 @@ def prepare(
     write_rows(plan.order, order)
     if tokenizer is not None:
         write_facts(plan.folder, tokenizer)
+    if order_data is not None:
+        write_order_data(plan.folder, order_data)
 
 
 def run_replayed(plan: ReplayPlan, command: Sequence[str]) -> Replayed:

@@ -20,7 +20,7 @@ _PLAN = (b'"stops_on_error"', b'"schema_version"')
 _KEYS = (
     frozenset({"file", "sha256", "size_bytes", "step"}),
     frozenset({"step", "whole"}),
-    frozenset({"step", "tap_s", "writer_s"}),
+    frozenset({"step", "tap_s", "sketch_s", "writer_s"}),
 )
 
 

@@ -1,7 +1,7 @@
 """One rank's part of a captured step: ``steps/STEP/NAME.safetensors``.
 
 Tensors ``update.U.micro.M.NAME`` of micro-batch M of optimizer step U. The rows of
-``update.U.gradient_squares``, ``weights`` and ``modules`` are named by ``notes``, JSON as bytes.
+``update.U.gradient_squares`` and ``modules`` are named by ``notes``, JSON as bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CapturedStep:
     Args:
         role: of the process, such as "actor".
         tensors: by name.
-        parameters: names of the rows of ``weights`` and of each ``gradient_squares``.
+        parameters: names of the rows of each ``gradient_squares``.
         modules: what each row of ``modules`` is: module, phase, shape, dtype.
         rng: hashes of the generators' states before the first update.
         losses_add_up: whether the losses of an update's micro-batches sum to its own, averaged

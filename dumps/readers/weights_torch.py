@@ -71,7 +71,7 @@ def read_torch(path: Path, *, unsafe: bool = False, span: Span | None = None) ->
             name = next(n for n in archive.namelist() if n.endswith("/data.pkl"))
             if archive.getinfo(name).file_size > _MAX_PICKLE:
                 raise ValueError("a pickle of more than 1 GiB")
-            return _Unpickler(io.BytesIO(archive.read(name))).load()
+            return LazyUnpickler(io.BytesIO(archive.read(name))).load()
     except (
         *(pickle.UnpicklingError, zipfile.BadZipFile, StopIteration, OSError, EOFError),
         *(AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError),
@@ -218,7 +218,9 @@ def _place(path: Path, key: str, span: Span | None) -> tuple[int, int]:
     return header + 30 + name + extra, info.file_size
 
 
-class _Unpickler(pickle.Unpickler):
+class LazyUnpickler(pickle.Unpickler):
+    """Makes containers of `LazyTensor` of a torch archive's pickle, and runs nothing it names."""
+
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name in _STORAGES:
             return _STORAGES[name]

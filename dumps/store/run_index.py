@@ -24,6 +24,9 @@ ADDED = "added"
 ASSEMBLED = "assembled"
 """Index of files made of a run's other files."""
 
+ENGINE = "engine"
+"""How the indexes of rollout engines begin, which write between the steps."""
+
 _CHUNK_BYTES = 1 << 20
 
 
@@ -112,7 +115,7 @@ def read_index(run: Path) -> RunIndex:
                 files[entry.file] = entry
             else:
                 steps.add(line["step"])
-        if path.stem not in (ADDED, ASSEMBLED):  # these finish no steps
+        if not path.stem.startswith((ADDED, ASSEMBLED, ENGINE)):  # these finish no steps
             whole[path.stem] = frozenset(steps)
     return RunIndex(tuple(files[name] for name in sorted(files)), whole, tuple(torn))
 

@@ -28,6 +28,7 @@ class Phase:
     INPUT = "input"  # first input
     GRADIENT = "gradient"  # of the output
     PARAMETER = "parameter"  # in the trainer, when the rollout engine has been given them
+    SENT = "sent_parameter"  # the trainer's, in the dtype that the engine is configured with
     ENGINE = "engine_parameter"  # in the rollout engine, at the same time
     PARAMETER_GRADIENT = "parameter_gradient"  # reduced over ranks, before clipping
     UPDATE = "update"  # parameter after an optimizer step less before
@@ -111,3 +112,13 @@ class SketchFile:
 def sketch_path(folder: Path, step: int, rank: int) -> Path:
     """Return where a run folder keeps the sketches of a step."""
     return folder / FOLDER / f"rank_{rank}" / f"{step}.safetensors"
+
+
+def sync_path(folder: Path, step: int, rank: int) -> Path:
+    """Return where the weights are that a rank of the trainer gives away as a step begins."""
+    return folder / FOLDER / f"sync_{rank}" / f"{step}.safetensors"
+
+
+def engine_path(folder: Path, step: int, rank: int) -> Path:
+    """Return where the weights are that a rank of the rollout engine has as a step begins."""
+    return folder / FOLDER / f"engine_{rank}" / f"{step}.safetensors"

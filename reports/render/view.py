@@ -53,6 +53,11 @@ class Section:
     undrawn: tuple[CurvePair, ...]
 
     @property
+    def tasks(self) -> tuple[Drawn, ...]:
+        """The figures of single tasks, which are drawn small."""
+        return tuple(drawn for drawn in self.figures if drawn.pair.task)
+
+    @property
     def has_content(self) -> bool:
         """Whether the rung gets a section of its own, beyond what it misses."""
         shown = self.findings or self.figures or self.undrawn or self.result.tables

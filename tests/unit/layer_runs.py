@@ -46,9 +46,9 @@ def tiny_qwen2(**keys: Any) -> Any:
     return model
 
 
-def batch(side: str = "right") -> dict[str, Tensor]:
+def batch(side: str = "right", seed: int = 3) -> dict[str, Tensor]:
     """Return three rows of unequal length, padded on one side."""
-    generator = torch.Generator().manual_seed(3)
+    generator = torch.Generator().manual_seed(seed)
     rows = [torch.randint(0, 128, (length,), generator=generator) for length in LENGTHS]
     width = max(LENGTHS)
     ids, mask = torch.zeros(2, len(rows), width, dtype=torch.int64)
@@ -73,13 +73,20 @@ def recorded(
     side: str = "right",
     dtype: torch.dtype = torch.float32,
     scale: float = 1.0,
+    steps: int = 1,
     **keys: Any,
 ) -> RunData:
-    """Sketch one forward and backward of an edited model, and open the folder as a run."""
+    """Sketch forward and backward of an edited model, and open the folder as a run.
+
+    Args:
+        steps: with other tokens each and the same weights.
+    """
     model = tiny_qwen2(**keys).to(dtype)
     edit(model)
-    with sketched_step(model, folder, 1, FailureLog(folder, "test")) as recorder:
-        record_parameters(recorder, model, Phase.PARAMETER)
-        (loss_of(model, batch(side)) * scale).backward()
-        record_gradients(recorder, model)
+    for step in range(1, steps + 1):
+        model.zero_grad(set_to_none=True)
+        with sketched_step(model, folder, step, FailureLog(folder, "test")) as recorder:
+            record_parameters(recorder, model, Phase.PARAMETER)
+            (loss_of(model, batch(side, 2 + step)) * scale).backward()
+            record_gradients(recorder, model)
     return RunData(discover([folder]))

@@ -37,7 +37,7 @@ from dumps.store.verify import verify
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verl_worker, "_worker", verl_worker._Worker())
+    monkeypatch.setattr(verl_worker, "_worker", verl_worker.Rank())
     monkeypatch.setattr(verl_driver, "_driver", None)
     monkeypatch.setattr(mindspeed_rl_tap, "_worker", mindspeed_rl_tap._Worker())
 

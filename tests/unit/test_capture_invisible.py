@@ -21,7 +21,9 @@ from torch import nn
 from dumps.capture.install import hook_points, put_in
 from dumps.capture.plan import CapturePlan, What
 from dumps.capture.session import Session
-from dumps.readers import captured_step
+from dumps.readers import captured_step, sketches
+from dumps.readers.reader import no_progress
+from dumps.store.tensor_records import Phase
 from dumps.store.verify import verify
 from tests.stack.tiny_run import TINY, contents
 
@@ -34,9 +36,29 @@ def worker(engine: type, losses: type) -> dict[str, ModuleType]:
     transformer.FSDPEngine = transformer.FSDPEngineWithLMHead = engine  # type: ignore[attr-defined]
     loss = ModuleType("verl.workers.utils.losses")
     loss.get_policy_loss_fn = losses.get_policy_loss_fn  # type: ignore[attr-defined]
+    loss.agg_loss = lambda loss_mat, loss_mask: (loss_mat * loss_mask).sum()  # type: ignore[attr-defined]
+
+    def ppo_loss(config: Any, model_output: Any, data: Any) -> Any:
+        log_probs, mask = model_output["log_probs"], torch.ones_like(model_output["log_probs"])
+        value, metrics = loss.get_policy_loss_fn("vanilla")(
+            old_log_prob=log_probs.detach() if data["first"] else data["old"],
+            log_prob=log_probs,
+            advantages=data["a"],
+            response_mask=mask,
+        )
+        entropy = loss.agg_loss(loss_mat=model_output["entropy"], loss_mask=mask)
+        kl = loss.agg_loss(loss_mat=(log_probs - data["old"]).square(), loss_mask=mask)
+        return value - 0.01 * entropy + 0.02 * kl, metrics
+
+    loss.ppo_loss = ppo_loss  # type: ignore[attr-defined]
     workers = ModuleType("verl.workers.engine_workers")
     workers.ActorRolloutRefWorker = type(  # type: ignore[attr-defined]
-        "ActorRolloutRefWorker", (), {"update_weights": lambda self, global_steps=None: None}
+        "ActorRolloutRefWorker",
+        (),
+        {
+            "update_weights": lambda self, global_steps=None: None,
+            "config": SimpleNamespace(rollout=SimpleNamespace(dtype="bfloat16")),
+        },
     )
     return {module.__name__: module for module in (transformer, loss, workers)}
 
@@ -48,6 +70,9 @@ def make_engine() -> type:
         def initialize(self) -> None:
             self.module = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 3))
             self.optimizer = torch.optim.AdamW(self.module.parameters(), lr=0.01)
+
+        def get_data_parallel_size(self) -> int:
+            return 1
 
         def forward_step(self, micro_batch: Any, loss_function: Any, forward_only: bool) -> Any:
             return loss_function(self.module(micro_batch["x"]).log_softmax(-1), micro_batch)
@@ -90,12 +115,8 @@ def train(run: Path | None) -> dict[str, Any]:
     result: dict[str, Any] = {"losses": [], "norms": []}
 
     def policy(log_prob: Any, micro: Any) -> Any:
-        old = log_prob.detach() if micro["first"] else micro["old"]
-        mask = torch.ones_like(log_prob)
-        value, _ = loss.get_policy_loss_fn("vanilla")(
-            old_log_prob=old, log_prob=log_prob, advantages=micro["a"], response_mask=mask
-        )
-        return value, {}
+        output = {"log_probs": log_prob, "entropy": -(log_prob.exp() * log_prob)}
+        return loss.ppo_loss(SimpleNamespace(use_kl_loss=True), output, micro)
 
     for step in range(1, STEPS + 1):
         for update in range(2):
@@ -107,6 +128,7 @@ def train(run: Path | None) -> dict[str, Any]:
                 result["losses"].append(value.item())
             result["norms"].append(engine.optimizer_step())
         sync.update_weights(global_steps=step)
+    result["named"] = dict(engine.module.named_parameters())
     result["weights"] = [p.detach().clone() for p in engine.module.parameters()]
     result["rng"] = torch.get_rng_state()
     return result
@@ -135,13 +157,29 @@ def test_that_loop_was_recorded_all_of_it(both: Any) -> None:
             for u in range(2)
             for m in range(2)
         ]
-        assert losses == plain["losses"][4 * step - 4 : 4 * step]
+        terms = [
+            (prefix, *(part.tensors[f"{prefix}.{term}"] for term in ("entropy_loss", "kl_loss")))
+            for prefix in (f"update.{u}.micro.{m}" for u in range(2) for m in range(2))
+        ]
+        whole = [
+            own - 0.01 * entropy + 0.02 * kl
+            for own, (_, entropy, kl) in zip(losses, terms, strict=True)
+        ]
+        assert whole == pytest.approx(plain["losses"][4 * step - 4 : 4 * step], rel=1e-5)
+        for prefix, entropy, _ in terms:
+            assert part.tensors[f"{prefix}.entropys"].sum() == pytest.approx(float(entropy))
         norms = [sum(part.gradient_squares(u).values()) ** 0.5 for u in range(2)]
         assert norms == pytest.approx(plain["norms"][2 * step - 2 : 2 * step], rel=1e-6)
         assert {m["module"] for m in part.modules} == {"", "0", "1", "2"}
         assert {m["phase"] for m in part.modules} == {"actor.train"}
-    final = [float(w.double().sum()) for w in plain["weights"]]
-    assert part.tensors["weights"][:, 0].tolist() == pytest.approx(final, rel=1e-12)
+    given = sketches.read(run / f"sketches/sync_0/{STEPS}.safetensors", no_progress)
+    assert {record.phase for record in given.records} == {Phase.PARAMETER, Phase.SENT}
+    made = sketches.read(run / f"sketches/rank_0/{STEPS}.safetensors", no_progress)
+    updates = {(r.name, r.update): r.total for r in made.records if r.phase == Phase.UPDATE}
+    for name, last in zip(plain["named"], plain["weights"], strict=True):
+        before = next(r for r in given.records if (r.name, r.phase) == (name, Phase.PARAMETER))
+        added = updates[(name, 0)] + updates[(name, 1)]
+        assert before.total + added == pytest.approx(float(last.sum()), abs=1e-5)
 
 
 @pytest.mark.skipif(

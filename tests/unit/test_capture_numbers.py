@@ -17,8 +17,8 @@ from torch import nn
 
 from align.core.rollout_record import RolloutRecord
 from dumps.capture.describe import stop_ids
+from dumps.capture.device import copied
 from dumps.capture.failures import FailureLog
-from dumps.capture.fingerprints import fingerprint, signs, weight_fingerprints
 from dumps.capture.gradients import gradient_squares, plain_name
 from dumps.capture.invariants import broken_in_batch, broken_in_update
 from dumps.capture.module_stats import ModuleOutput, hook_modules, statistics
@@ -26,7 +26,7 @@ from dumps.capture.padding import joined, padded
 from dumps.capture.plan import CapturePlan, What
 from dumps.capture.rng import rng_hashes
 from dumps.capture.step_batch import StepBatch, files_of
-from dumps.capture.update_record import UpdateRecord, copied, writes
+from dumps.capture.update_record import UpdateRecord, writes
 from dumps.readers.captured_step import read
 
 EOS = 9
@@ -76,53 +76,6 @@ def test_a_parameter_without_gradient_is_left_out() -> None:
 )
 def test_wrappers_are_taken_out_of_names(name: str, plain: str) -> None:
     assert plain_name(name) == plain
-
-
-@given(
-    rows=st.integers(1, 7),
-    columns=st.integers(1, 5),
-    cut=st.integers(0, 7),
-    axis=st.integers(0, 1),
-)
-def test_fingerprints_of_shards_add_up_to_that_of_the_whole(
-    rows: int, columns: int, cut: int, axis: int
-) -> None:
-    whole = torch.arange(rows * columns, dtype=torch.float64).reshape(rows, columns).sin()
-    cut = min(cut, whole.shape[axis])
-    first, second = whole.split([cut, whole.shape[axis] - cut], dim=axis)
-    origin = (cut, 0) if axis == 0 else (0, cut)
-    shape = (rows, columns)
-    added = fingerprint(first, (0, 0), shape) + fingerprint(second, origin, shape)
-    assert torch.allclose(added, fingerprint(whole, (0, 0), shape), rtol=0, atol=1e-12)
-
-
-def test_a_fingerprint_is_the_sum_and_the_sum_under_signs() -> None:
-    weight = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    sign = signs(torch.arange(4)).tolist()
-    expected = [10.0, sum(s * w for s, w in zip(sign, [1, 2, 3, 4], strict=True))]
-    assert fingerprint(weight, (0, 0), (2, 2)).tolist() == expected
-
-
-def test_permuted_weights_agree_in_the_sum_alone() -> None:
-    weight = torch.arange(64, dtype=torch.float64).sin().reshape(8, 8)
-    other = weight[[1, 0, *range(2, 8)]]
-    own, permuted = (fingerprint(w, (0, 0), (8, 8)) for w in (weight, other))
-    assert float(own[0]) == pytest.approx(float(permuted[0]), abs=1e-12)
-    assert abs(float(own[1] - permuted[1])) > 0.1
-
-
-def test_signs_are_balanced_and_do_not_depend_on_the_device_or_chunk() -> None:
-    every = signs(torch.arange(1 << 16))
-    assert set(every.tolist()) == {-1, 1}
-    assert abs(float(every.double().mean())) < 4 / math.sqrt(1 << 16)
-    assert torch.equal(every[1000:2000], signs(torch.arange(1000, 2000)))
-
-
-def test_fingerprints_have_a_row_for_each_parameter() -> None:
-    names, values = weight_fingerprints(nn.LayerNorm(4).named_parameters())
-    assert names == ["weight", "bias"]
-    assert values[0].tolist() == [4.0, float(signs(torch.arange(4)).sum())]
-    assert values[1].tolist() == [0.0, 0.0]
 
 
 def test_module_statistics_are_those_of_numpy_and_count_nan() -> None:

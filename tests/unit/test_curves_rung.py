@@ -446,9 +446,12 @@ def test_tables_are_in_both_languages() -> None:
     assert verdict == Text(
         "warning: curves.actor.grad_norm.ratio", "警告：curves.actor.grad_norm.ratio"
     )
-    assert by_name[LENGTH][-1] == Text("within noise", "在噪声范围内")
-    assert str(by_name["critic/score/max"][-1]) == "equal, constant"
-    assert str(by_name["timing_s/gen"][-1]) == "not judged"
+    heads = [column.key for column in tables["curves.metrics"].columns]
+    kind = heads.index("class")
+    assert by_name[GRAD][kind] == Text("constant ratio", "恒定比值")
+    assert by_name[LENGTH][kind] == Text("equal within noise", "在噪声范围内一致")
+    assert str(by_name["critic/score/max"][kind]) == "equal"
+    assert str(by_name["timing_s/gen"][kind]) == "not judged"
     for row in tables["curves.acceptance"].rows:
         criterion, outcome, formula = row[0], row[-2], row[-1]
         assert isinstance(criterion, Text) and isinstance(formula, Text)

@@ -87,7 +87,11 @@ def curves(draw: st.DrawFn) -> Curve:
 
 
 pairs = st.builds(
-    CurvePair, words, curves(), curves(), st.integers(1, 99), texts, st.none() | words
+    CurvePair,
+    *[words, curves(), curves(), st.integers(1, 99), texts, st.none() | words],
+    onset=st.none() | st.tuples(st.integers(0, 99), st.integers(0, 99)),
+    noise=st.none() | finite,
+    task=st.none() | words,
 )
 
 

@@ -179,7 +179,7 @@ def scaled(now: Weights, before: Weights) -> Weights:
         (never, "not_synced", "39/39 parameters at step 3, those of step 1"),
         (late, "stale", "39/39 parameters at step 3, those of step 2"),
         (swapped, "permuted", "9/39 parameters at step 1"),
-        (scaled, "differs", "1/39 parameters at step 1"),
+        (scaled, "scaled", "1/39 parameters at step 1, 1.01 times"),
     ],
 )
 def test_an_engine_with_other_weights_is_told_what_it_holds(

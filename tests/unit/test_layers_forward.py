@@ -142,14 +142,29 @@ def test_other_tokens_are_said_and_no_layer_is_blamed(reference: RunData, tmp_pa
     assert "other tokens" in result.summary.en
 
 
-def test_other_weights_are_said_and_no_layer_is_blamed(reference: RunData, tmp_path: Path) -> None:
+def test_one_other_weight_is_named_and_no_computation_is_blamed(
+    reference: RunData, tmp_path: Path
+) -> None:
     def other_weight(model: Any) -> None:
         with torch.no_grad():
             layer(model).mlp.down_proj.weight[0, 0] += 0.1
 
     result = compare(reference, recorded(tmp_path, other_weight))
+    (finding,) = result.findings
+    assert finding.id == "forward.weights"
+    assert finding.title.en.startswith("1 of 39 parameters differ")
+    assert f"{LAYER}.mlp.down_proj.weight" in finding.title.en
+
+
+def test_weights_that_all_differ_are_another_training(reference: RunData, tmp_path: Path) -> None:
+    def trained(model: Any) -> None:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter *= 1.001
+
+    result = compare(reference, recorded(tmp_path, trained))
     assert (result.status, result.findings) == (RungStatus.MISSING, ())
-    assert f"{LAYER}.mlp.down_proj.weight" in result.summary.en
+    assert "other weights" in result.summary.en
 
 
 def test_a_run_without_sketches_is_told_how_to_record_them(

@@ -49,7 +49,7 @@ class Replaying:
 
     def run(self, *overrides: str, **plan: Any) -> Path:
         made = ReplayPlan(self.folder / "replay", **plan)
-        order = prompts_in_order(read_order(self.recorded)) if made.sets_order else []
+        order = prompts_in_order(read_order(self.recorded).rows) if made.sets_order else []
         prepare(made, self.rows, order, None)
         self.plan = made
         self._patch.setattr(driver, "_checked", set())
@@ -174,7 +174,7 @@ def test_an_order_file_of_align_data_is_read(tmp_path: Path) -> None:
     header = {"kind": "row_order", "schema_version": 1}
     lines = [header, {"step": 1, "rows": [8, 5]}, {"step": 2, "rows": [0, 8]}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    rows = prompts_in_order(read_order(path))
+    rows = prompts_in_order(read_order(path).rows)
     assert [(r.step, r.dataset_index) for r in rows] == [(1, 8), (1, 5), (2, 0), (2, 8)]
 
 

@@ -22,6 +22,7 @@ import torch
 
 from align.frameworks.mindspeed_rl_replay import HOOKS as MINDSPEED_RL_HOOKS
 from dumps.inject.drivers import mindspeed_rl as mindspeed_rl_driver
+from dumps.inject.plan import Source
 from dumps.inject.problem import ReplayRefused
 from dumps.inject.proof import prove
 from tests.unit.replay_runs import EOS, PAD, N, Tokenizer, drive, module, replay, rows
@@ -45,12 +46,21 @@ def trl_trainer(prompts: list[int]) -> ModuleType:
         )
         processing_class = Tokenizer()
         num_generations, max_completion_length, use_vllm = N, 3, True
+        reward_func_names, reward_weights = ["acc"], torch.tensor([2.0])
         model = SimpleNamespace(training=True)
         state = SimpleNamespace(global_step=0)
         accelerator = SimpleNamespace(num_processes=1, process_index=0)
 
         def train(self) -> None:
             self.output = self._generate_and_score_completions(None)
+
+        def _get_train_sampler(self, dataset: Any = None) -> Any:
+            raise AssertionError("the double draws no rows")
+
+        def _calculate_rewards(
+            self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
+        ) -> Any:
+            return torch.full((len(completions), len(self.reward_func_names)), 0.5)
 
         def _generate_single_turn(
             self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: Any
@@ -60,6 +70,7 @@ def trl_trainer(prompts: list[int]) -> ModuleType:
         def _generate_and_score_completions(self, inputs: Any) -> Any:
             asked = [[prompt, 7] for prompt in prompts for _ in range(N)]
             completions, self.log_probs = self._generate_single_turn(asked, None, {}, N)
+            self.rewards = self._calculate_rewards(None, asked, completions, completions)
             ids, answers = torch.tensor(asked), torch.tensor(completions)
             return {
                 "prompt_ids": ids,
@@ -82,6 +93,39 @@ def test_trl_trains_on_recorded_responses(tmp_path: Path) -> None:
     assert trainer.log_probs[0] == [-1.0, -2.0, -2.0]
     proof = prove(ours.plan)
     assert (proof.identical, proof.holds, proof.out_of_order) == (4, True, 1)
+
+
+def test_trls_rewards_are_its_own_or_the_recorded_ones(tmp_path: Path) -> None:
+    for source, expected, num_other in (
+        (Source.RECOMPUTED, [0.5, 0.5, 0.5, 0.5], 4),
+        (Source.RECORDED, [10.0, 10.5, 5.0, 5.5], 0),  # half of the scores, as its weight is two
+    ):
+        trl = trl_trainer([2, 1])
+        ours = replay(tmp_path / source.value, rewards=source)
+        drive(ours, "trl", (1, 16), trl)
+        trainer = trl.GRPOTrainer()
+        trainer.train()
+        assert trainer.rewards[:, 0].tolist() == expected
+        assert prove(ours.plan).scores_differ == num_other
+
+
+def test_rewards_that_trl_weighs_apart_are_taken_by_name_or_refused(tmp_path: Path) -> None:
+    for kept, recorded in (
+        (True, [replace(r, extras={"score/acc": 1.0, "score/form": None}) for r in rows()]),
+        (False, rows()),
+    ):
+        trl = trl_trainer([2, 1])
+        trl.GRPOTrainer.reward_func_names = ["acc", "form"]
+        trl.GRPOTrainer.reward_weights = torch.tensor([2.0, 3.0])
+        drive(replay(tmp_path / str(kept), recorded, rewards=Source.RECORDED), "trl", (1, 16), trl)
+        trainer = trl.GRPOTrainer()
+        if kept:
+            trainer.train()
+            assert trainer.rewards[:, 0].tolist() == [1.0] * 4
+            assert trainer.rewards[:, 1].isnan().all()
+        else:
+            with pytest.raises(ReplayRefused, match=r"this run weighs 2 \(acc, form\)"):
+                trainer.train()
 
 
 def test_trl_stops_where_a_prompt_is_not_recorded(tmp_path: Path) -> None:
@@ -124,7 +168,7 @@ def mindspeed_rl(given: int, *, is_async: bool = False, **settings: Any) -> tupl
             raise AssertionError("the engine is not to be asked")
 
     class ActorHybridWorkerBase(BaseWorker):
-        args = SimpleNamespace(iteration=0)
+        iteration = 0
         megatron_config = SimpleNamespace(train_iters=1)
         rl_config = SimpleNamespace(
             n_samples_per_prompt=settings.get("n", N),

@@ -8,18 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from dumps.capture.gradients import local, plain_name
+from dumps.capture.gradients import local as local_part
+from dumps.capture.gradients import plain_name
+from dumps.capture.sketch.held import gradient_share
+from dumps.capture.sketch.local import Local
+from dumps.capture.sketch.pass_tokens import bounds_of, tokens_of_pass
 from dumps.capture.sketch.recorder import Recorder
-from dumps.capture.sketch.token_keys import Tokens, kept, num_sequences, tokens_of
+from dumps.capture.sketch.targets import (
+    Reading,
+    Target,
+    first_tensor,
+    output_targets,
+    readings,
+    targets_of,
+)
+from dumps.capture.sketch.token_keys import Tokens, num_sequences, part
 from dumps.store.tensor_records import CLOSING, Phase
-
-_BOUNDS = ("cu_seq_lens_q", "cu_seqlens_q", "cu_seqlens")
 
 
 class Log(Protocol):
@@ -41,6 +52,7 @@ class ModuleHooks:
         root: called with the ids of the tokens.
         patterns: shell patterns of module names.
         sequence_first: activations are [s, b, …]; matters only where s = b.
+        local: what the modules are, where they are not the whole model's own.
     """
 
     def __init__(
@@ -51,9 +63,14 @@ class ModuleHooks:
         patterns: Sequence[str] = ("*",),
         *,
         sequence_first: bool = False,
+        local: Local | None = None,
     ) -> None:
-        self._recorder, self._log, self._sequence_first = recorder, log, sequence_first
+        self._recorder, self._log = recorder, log
+        self._local = local or Local(
+            sequence_first=sequence_first, gradient_share=gradient_share(root)
+        )
         self._tokens: list[Tokens] = []
+        self._part: Tokens | None = None
         self._depth = 0
         self._first_kind: bool | None = None
         self._records_forward = False
@@ -61,9 +78,8 @@ class ModuleHooks:
             root.register_forward_pre_hook(self._enter, with_kwargs=True),
             root.register_forward_hook(self._leave, always_call=True),
         ]
-        for name, module in root.named_modules():
-            plain = plain_name(name)
-            if name and any(fnmatchcase(plain, pattern) for pattern in patterns):
+        for plain, module in _hooked(root, recorder).items():
+            if any(fnmatchcase(plain, pattern) for pattern in patterns):
                 self._handles.append(module.register_forward_hook(self._hook(plain)))
 
     def remove(self) -> None:
@@ -75,31 +91,24 @@ class ModuleHooks:
         self._depth += 1
         if self._depth > 1 or in_backward():
             return
-        self._tokens = []
+        self._tokens, self._part = [], None
         grad = torch.is_grad_enabled()
         with self._log.kept("token keys"), torch.no_grad():
-            self._tokens = self._keyed(args, kwargs)
+            self._tokens = tokens_of_pass(args, kwargs, self._local.sequences)
+            if not self._tokens:
+                self._recorder.problems.add("the model is not called with input_ids [b, s]")
+                return
+            self._part = part(self._tokens[0], self._local.tensor_rank, self._local.tensor_ranks)
             self._first_kind = grad if self._first_kind is None else self._first_kind
             self._records_forward = grad == self._first_kind
-            if self._tokens and self._records_forward:
+            if self._records_forward and self._local.is_first and not self._local.tensor_rank:
                 self._record_positions(kwargs)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         self._depth -= 1
 
-    def _keyed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tokens]:
-        ids = kwargs.get("input_ids", args[0] if args else None)
-        if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
-            self._recorder.problems.add("the model is not called with input_ids [b, s]")
-            return []
-        tokens = tokens_of(
-            ids, kwargs.get("attention_mask"), kwargs.get("position_ids"), _bounds(kwargs)
-        )
-        fewer = kept(tokens, kwargs.get("logits_to_keep", 0))
-        return [tokens] if fewer is None else [tokens, fewer]
-
     def _record_positions(self, kwargs: Mapping[str, Any]) -> None:
-        tokens, positions, bounds = self._tokens[0], kwargs.get("position_ids"), _bounds(kwargs)
+        tokens, positions, bounds = self._tokens[0], kwargs.get("position_ids"), bounds_of(kwargs)
         if positions is None or positions.numel() != tokens.shape[0] * tokens.shape[1]:
             return
         rows = tokens.rows(positions.reshape(*tokens.shape, 1).float())
@@ -114,46 +123,80 @@ class ModuleHooks:
                 facts[name] = facts.get(name, 0) + count
 
     def _hook(self, name: str) -> Callable[..., None]:
-        closes = any(fnmatchcase(name, pattern) for pattern in CLOSING)
+        inputs = targets_of(name, self._local.inputs)
+        if self._local.outputs is None and any(fnmatchcase(name, p) for p in CLOSING):
+            inputs = (Target(name),)
 
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            if self._tokens:
-                with self._log.kept(f"sketch of {name}"):
-                    if closes and args:
-                        self._record(name, Phase.INPUT, args[0])
-                    self._record(name, Phase.FORWARD, output)
+            if not self._tokens:
+                return
+            with self._log.kept(f"sketch of {name}"):
+                tensor = first_tensor(args) if inputs else None
+                if tensor is not None and self._counts_forward:
+                    self._record(Reading(name, tensor), Phase.INPUT, inputs)
+                for reading in readings(name, output):
+                    self._record_output(reading)
 
         return hook
 
-    def _record(self, name: str, phase: str, output: Any) -> None:
-        tensor = _first_tensor(output)
-        if tensor is None:
+    @property
+    def _counts_forward(self) -> bool:
+        return self._records_forward and not in_backward()
+
+    def _record_output(self, reading: Reading) -> None:
+        targets, known = output_targets(reading.name, self._local), self._local.outputs
+        if known is not None and reading.name not in known:
+            self._recorder.unaligned.add(reading.name)
+        if not targets:
             return
-        found = self._rows(tensor)
+        if self._counts_forward:
+            self._record(reading, Phase.FORWARD, targets)
+        if reading.tensor.requires_grad and self._recorder.update == 0:
+            self._watch_gradient(reading, targets)
+
+    def _record(self, reading: Reading, phase: str, targets: Sequence[Target]) -> None:
+        tensor = reading.dense(reading.tensor.detach())
+        found = self._tokens_of(tensor)
         if found is None:
-            self._recorder.unaligned.add(name)
+            self._recorder.unaligned.add(reading.name)
+        else:
+            self._add(phase, self._counted(targets, found), tensor, found)
+
+    def _watch_gradient(self, reading: Reading, targets: Sequence[Target]) -> None:
+        found = self._tokens_of(reading.tensor.detach())
+        counted = [] if found is None else self._counted(targets, found)
+        if found is None or not counted:
             return
-        rows, tokens = found
-        if self._records_forward and not in_backward():
-            self._recorder.add_tokens(name, phase, rows, tokens, tensor.shape)
-        if phase == Phase.FORWARD and tensor.requires_grad and self._recorder.update == 0:
-            tensor.register_hook(self._gradient_hook(name, tokens))  # type: ignore[no-untyped-call]
+        own = replace(reading, tensor=reading.tensor.detach()[:0])  # so as not to keep it alive
 
-    def _gradient_hook(self, name: str, tokens: Tokens) -> Callable[[Tensor], None]:
         def hook(gradient: Tensor) -> None:
-            with self._log.kept(f"sketch of the gradient of {name}"):
-                rows = tokens.rows(local(gradient), sequence_first=self._sequence_first)
-                if rows is not None:
-                    self._recorder.add_tokens(name, Phase.GRADIENT, rows, tokens, gradient.shape)
+            with self._log.kept(f"sketch of the gradient of {own.name}"), torch.no_grad():
+                own_gradient, share = local_part(gradient), self._local.gradient_share
+                scaled = own_gradient if share == 1 else own_gradient * share
+                self._add(Phase.GRADIENT, counted, own.dense(scaled), found)
 
-        return hook
+        reading.tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
-    def _rows(self, tensor: Tensor) -> tuple[Tensor, Tokens] | None:
-        for tokens in self._tokens:
-            rows = tokens.rows(tensor.detach(), sequence_first=self._sequence_first)
-            if rows is not None:
-                return rows, tokens
-        return None
+    def _add(self, phase: str, targets: Sequence[Target], tensor: Tensor, tokens: Tokens) -> None:
+        first = self._local.sequence_first
+        rows = tokens.rows(tensor, sequence_first=first) if targets else None
+        if rows is None:
+            return
+        for target in targets:
+            features = target.of(rows)
+            shape = tensor.shape if target.columns is None else features.shape
+            self._recorder.add_tokens(
+                target.name, phase, features, tokens, shape, first_feature=target.first
+            )
+
+    def _counted(self, targets: Sequence[Target], tokens: Tokens) -> list[Target]:
+        """Return what no rank before this one of the tensor-parallel group has as well."""
+        is_repeated = self._local.tensor_rank > 0 and tokens is not self._part
+        return [target for target in targets if not (is_repeated and target.is_whole)]
+
+    def _tokens_of(self, tensor: Tensor) -> Tokens | None:
+        candidates = self._tokens if self._part is None else [*self._tokens, self._part]
+        return next((tokens for tokens in candidates if tokens.fits(tensor)), None)
 
 
 def in_backward() -> bool:
@@ -164,17 +207,24 @@ def in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
 
 
-def _bounds(kwargs: Mapping[str, Any]) -> Tensor | None:
-    packed = kwargs.get("packed_seq_params")
-    found = [kwargs.get(name, getattr(packed, name, None)) for name in _BOUNDS]
-    return next((bounds for bounds in found if isinstance(bounds, Tensor)), None)
+def _hooked(root: nn.Module, recorder: Recorder) -> dict[str, nn.Module]:
+    """Return the modules to hook by plain name: inside a wrapper, but around what is compiled.
 
-
-def _first_tensor(output: Any) -> Tensor | None:
-    if isinstance(output, Mapping):
-        output = next(iter(output.values()), None)
-    elif isinstance(output, tuple | list):
-        output = output[0] if output else None
-    if not isinstance(output, Tensor) or not output.is_floating_point():
-        return None
-    return local(output)
+    A hook inside a compiled region would become part of the compiled code, and stay there.
+    """
+    found, compiled = {}, []
+    for name, module in root.named_modules():
+        plain = plain_name(name)
+        inside = any(name.startswith(prefix) for prefix in compiled)
+        if hasattr(module, "_orig_mod"):
+            compiled.append(f"{name}._orig_mod" if name else "_orig_mod")
+        if module._compiled_call_impl is not None:
+            compiled.append(name and f"{name}.")
+            inside = True
+        if not plain or isinstance(module, nn.ModuleList | nn.ModuleDict):
+            continue
+        if not inside:
+            found[plain] = module
+        elif plain not in found:
+            recorder.unaligned.add(plain)
+    return found

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from dumps.capture.sketch.hash import digest, signs, splitmix64
-from dumps.capture.sketch.sums import ROW_SALT, SIDE
+from dumps.capture.sketch.sums import ROW_DIGEST_SALT, ROW_SALT, SIDE
 
 _BASE = 0x2545F4914F6CDD1D  # odd, of the powers in the prefix hash
-_DIGEST_SALT = 3
 
 
 @dataclass(frozen=True)
@@ -34,31 +33,36 @@ class Tokens:
 
     @cached_property
     def signs(self) -> Tensor:
-        """float32 [n, SIDE + 1]; the last column is all ones."""
-        ones = torch.ones(len(self.keys), 1, device=self.keys.device)
-        return torch.cat([signs(self.keys, ROW_SALT, SIDE), ones], 1)
+        """float32 [n, SIDE]."""
+        return signs(self.keys, ROW_SALT, SIDE)
 
     @cached_property
     def digest(self) -> Tensor:
         """int64, equal for equal sets of tokens."""
-        return digest(self.keys, _DIGEST_SALT)
+        return digest(self.keys, ROW_DIGEST_SALT)
+
+    def fits(self, tensor: Tensor) -> bool:
+        """Tell whether an activation has a row a token."""
+        is_split = tensor.ndim >= 3 and tuple(tensor.shape[:2]) in (self.shape, self.shape[::-1])
+        return is_split or (tensor.ndim >= 2 and tensor.shape[0] == self.shape[0] * self.shape[1])
 
     def rows(self, tensor: Tensor, *, sequence_first: bool = False) -> Tensor | None:
         """Return the tokens' rows [n, features] of an activation, None where it has no such rows.
 
         Args:
             tensor: [b, s, …], [s, b, …] or [b * s, …].
+            sequence_first: [s, b, …] where s = b, and [s * b, …] for [b * s, …].
         """
+        if not self.fits(tensor):
+            return None
         batch, length = self.shape
         lead = tuple(tensor.shape[:2])
-        shapes = [(batch, length), (length, batch)]
-        if tensor.ndim >= 3 and lead in shapes:
-            turned = lead != shapes[0] or (sequence_first and batch == length)
+        flat = tensor
+        if tensor.ndim >= 3 and lead in (self.shape, self.shape[::-1]):
+            turned = lead != self.shape or (sequence_first and batch == length)
             flat = (tensor.transpose(0, 1) if turned else tensor).flatten(0, 1)
-        elif tensor.ndim >= 2 and lead[0] == batch * length:
-            flat = tensor
-        else:
-            return None
+        elif sequence_first and batch > 1:
+            flat = tensor.unflatten(0, (length, batch)).transpose(0, 1).flatten(0, 1)
         flat = flat.reshape(batch * length, -1)
         return flat if self.index is None else flat[self.index]
 
@@ -76,7 +80,8 @@ def tokens_of(
 
     Args:
         input_ids: int64 [b, s].
-        attention_mask: [b, s], 0 at padding; any other shape is not looked at.
+        attention_mask: [b, s], 0 at padding; or Megatron's bool [b, 1, s, s], where padding does
+            not see itself; any other shape is not looked at.
         position_ids: [b, s].
         bounds: int [sequences + 1] of cumulated lengths (cu_seqlens).
     """
@@ -111,7 +116,16 @@ def kept(tokens: Tokens, keep: int | Tensor) -> Tokens | None:
     number[own.to(columns.device)] = torch.arange(len(own), device=columns.device)
     numbers = number[places.flatten()]
     index = (numbers >= 0).nonzero().squeeze(-1)
-    return Tokens((batch, len(columns)), index, tokens.keys[numbers[index]])
+    keys = tokens.keys[numbers[index]]
+    return Tokens((batch, len(columns)), None if len(index) == len(numbers) else index, keys)
+
+
+def part(tokens: Tokens, rank: int, ranks: int) -> Tokens | None:
+    """Return a rank's chunk of every row (sequence parallelism), None where there is none."""
+    length, rest = divmod(tokens.shape[1], ranks)
+    if ranks == 1 or rest:
+        return None
+    return kept(tokens, torch.arange(rank * length, (rank + 1) * length))
 
 
 def prefix_keys(ids: Tensor, starts: Tensor) -> Tensor:
@@ -142,10 +156,16 @@ def num_sequences(tokens: Tokens, position_ids: Tensor) -> int:
 
 
 def _attended(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor | None:
-    if attention_mask is None or attention_mask.shape != input_ids.shape:
+    if attention_mask is None:
+        return None
+    batch, length = input_ids.shape
+    if attention_mask.shape == (batch, 1, length, length) and attention_mask.dtype == torch.bool:
+        attention_mask = ~attention_mask[:, 0].diagonal(dim1=1, dim2=2)
+    if attention_mask.shape != input_ids.shape:
         return None
     attended = attention_mask.reshape(-1) != 0
-    return None if bool(attended.all()) else attended.nonzero().squeeze(-1)
+    index = attended.nonzero().squeeze(-1)  # waits for the device, once a forward pass
+    return None if len(index) == attended.numel() else index
 
 
 def _picked(tensor: Tensor, index: Tensor | None) -> Tensor:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
+from dumps.capture.device import start_copy
 from dumps.capture.sketch.recorder import Recorder
 from dumps.capture.sketch.sums import SIDE
-from dumps.capture.update_record import copied
+from dumps.capture.writer import Writer
 from dumps.store.tensor_records import FORMAT, sketch_path
-
-_STACKED = ("sketch", "moments", "counts")
 
 
 def write_step(folder: Path, step: int, rank: int, recorder: Recorder) -> Path | None:
@@ -25,18 +26,74 @@ def write_step(folder: Path, step: int, rank: int, recorder: Recorder) -> Path |
     """
     if not recorder.sums:
         return None
+    path = sketch_path(folder, step, rank)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    write_file(part, start_copy(stacked(recorder))(), step, rank, recorder)
+    os.replace(part, path)
+    return path
+
+
+def submit_step(writer: Writer, step: int, rank: int, recorder: Recorder) -> None:
+    """Start the one copy to the host; the writer's thread waits for it and writes the file."""
+    if not recorder.sums:
+        return
+    arrived = start_copy(stacked(recorder))
+
+    def write(path: Path) -> None:
+        write_file(path, arrived(), step, rank, recorder)
+
+    writer.submit(None, lambda: {sketch_path(Path(), step, rank).as_posix(): write})
+
+
+def stacked(recorder: Recorder) -> dict[str, Tensor]:
+    """Return all sums of a step, an address a row, on their device (the first, of several).
+
+    Returns:
+        sketch: float32 [n, SIDE, SIDE], not scaled.
+        moments: float32 [n, 4]: L2, minimum, maximum, total.
+        counts: int64 [n, 6]: elements that are not zero, NaN, infinities, negative infinities,
+            elements that bfloat16 holds, digest.
+    """
     sums = list(recorder.sums.values())
-    on_host = copied({name: torch.stack([getattr(s, name) for s in sums]) for name in _STACKED})
-    sketches = on_host["sketch"]
+    device = sums[0].sketch.device
+    nothing = torch.zeros(3, dtype=torch.int64, device=device)
+
+    def rows(values: Iterable[Tensor]) -> Tensor:
+        return torch.stack([value.to(device) for value in values])
+
+    moments = [
+        rows(getattr(s, name) for s in sums) for name in ("l2", "minimum", "maximum", "total")
+    ]
+    counts = [
+        rows(s.nonzero for s in sums)[:, None],
+        rows(nothing if s.special is None else s.special for s in sums),
+        rows(nothing[0] if s.bfloat16 is None else s.bfloat16 for s in sums)[:, None],
+        rows(s.digest for s in sums)[:, None],
+    ]
+    return {
+        "sketch": rows(s.sketch for s in sums),
+        "moments": torch.stack(moments, 1),
+        "counts": torch.cat(counts, 1),
+    }
+
+
+def write_file(
+    path: Path, on_host: Mapping[str, Tensor], step: int, rank: int, recorder: Recorder
+) -> None:
+    """Write what `stacked` returned and is on the host by now."""
+    moments, counts = on_host["moments"], on_host["counts"].clone()
+    num_elements = torch.tensor([one.num_elements for one in recorder.sums.values()])
+    counts[:, 0] = num_elements - counts[:, 0]  # zeros
     records = [
         [name, phase, update, one.order, one.dtype, list(one.shape), one.num_elements]
         for (name, phase, update), one in recorder.sums.items()
     ]
     tensors = {
-        "sketch": (sketches[:, :SIDE, :SIDE] / SIDE).contiguous(),
-        "total": sketches[:, SIDE, SIDE].contiguous(),
-        "moments": on_host["moments"],
-        "counts": on_host["counts"],
+        "sketch": on_host["sketch"] / SIDE,
+        "total": moments[:, 3].contiguous(),
+        "moments": moments[:, :3].contiguous(),
+        "counts": counts,
     }
     document = {
         "step": step,
@@ -48,9 +105,4 @@ def write_step(folder: Path, step: int, rank: int, recorder: Recorder) -> Path |
     }
     text = json.dumps(document, sort_keys=True).encode()
     tensors["document"] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    path = sketch_path(folder, step, rank)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    save_file(tensors, part, {"format": FORMAT})
-    os.replace(part, path)
-    return path
+    save_file(tensors, path, {"format": FORMAT})

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 
 from align.core.rollout_record import RolloutRecord
 from dumps.capture.invariants import broken_in_update
+from dumps.capture.megatron_gradients import megatron_gradient_squares
 from dumps.capture.plan import What
 from dumps.capture.session import Session
 from dumps.capture.step_batch import StepBatch, files_of
 from dumps.capture.stop import stop
 from dumps.capture.update_record import UpdateRecord, step_file, writes
-from dumps.capture.wrap import After
+from dumps.capture.wrap import After, wrap
 
 
 @dataclass
@@ -49,7 +51,7 @@ def collected(
     if not puts_rows(self, bool(args[0]) if args else bool(kwargs.get("use_vllm"))):
         return
     num_samples = int(getattr(self.rl_config, "n_samples_per_prompt", 1))
-    _worker.step = int(self.args.iteration) + 1
+    _worker.step = int(self.iteration) + 1  # args.iteration stays where training began
     for row, ids, response in zip(index, output["input_ids"], output["responses"], strict=True):
         answer = tuple(int(i) for i in response.tolist())
         whole = tuple(int(i) for i in ids.tolist())
@@ -76,20 +78,23 @@ def puts_rows(worker: Any, use_vllm: bool) -> bool:
     return is_last and rank == 0
 
 
+def _is_wanted(session: Session) -> bool:
+    plan = session.plan
+    return plan.takes_step(_worker.step) and plan.takes_rank(_worker.rank)
+
+
 def policy_loss(
     session: Session,
+    *args: Any,
+    log_prob: Any,
     old_log_prob: Any = None,
-    log_prob: Any = None,
     ref_log_prob: Any = None,
     advantages: Any = None,
-    entropy: Any = None,
     eos_mask: Any = None,
-    *args: Any,
     **kwargs: Any,
 ) -> After | None:
-    """Keep what the loss of a micro-batch is computed from."""
-    plan = session.plan
-    if not plan.takes(What.LOG_PROBS) or not plan.takes_rank(_worker.rank):
+    """Keep what the loss of a micro-batch is computed from; every loss is called by names."""
+    if not session.takes(What.LOG_PROBS) or not _is_wanted(session):
         return None
 
     def after(result: Any) -> None:
@@ -108,9 +113,41 @@ def policy_loss(
     return after
 
 
+def engine(session: Session, self: Any, *args: Any, **kwargs: Any) -> After | None:
+    """Look at the optimizer's steps for as long as the actor's engine updates."""
+    if self.role != "actor" or not _is_wanted(session):
+        return None
+    optimizer = self.optimizer
+    own = vars(optimizer).get("step")
+    tap = partial(_optimizer_step, session, self.model, optimizer)
+    wrap(optimizer, "step", "mindspeed_rl: optimizer step", tap, session.log)
+
+    def after(result: Any) -> None:
+        if own is None:
+            del optimizer.step
+        else:
+            optimizer.step = own
+
+    return after
+
+
+def _optimizer_step(session: Session, chunks: Any, optimizer: Any) -> After:
+    record = _worker.record
+    if session.takes(What.GRAD_NORMS):
+        names, squares = megatron_gradient_squares(chunks, optimizer)
+        record.keep_rows(f"update.{record.update}.gradient_squares", names, squares)
+
+    def after(result: Any) -> None:
+        if session.takes(What.GRAD_NORMS):
+            record.keep_norm(result[1])  # (whether it updated, norm, number of zeros)
+        record.end_update()
+
+    return after
+
+
 def updated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
     """End the step after an update; its number is the iteration it began with, plus one."""
-    step = int(self.args.iteration) + 1
+    step = _worker.step = int(self.iteration) + 1
 
     def after(result: Any) -> None:
         records, record, rank = _worker.records, _worker.record, _worker.rank

@@ -1,16 +1,22 @@
-"""TRL's GRPOTrainer: each rank's own rows of a generation, as they go into training."""
+"""TRL's GRPOTrainer: each rank's own rows of a generation, and the gradients of each step."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from align.core.rollout_record import RolloutRecord
 from dumps.capture.describe import describe
+from dumps.capture.device import copied
+from dumps.capture.gradients import gradient_squares
 from dumps.capture.plan import What
 from dumps.capture.session import Session, append_line
 from dumps.capture.step_batch import StepBatch, TextOf, decoder, files_of, wanted
+from dumps.capture.update_record import UpdateRecord, step_file, writes
 from dumps.capture.wrap import After
+from dumps.capture.writer import WriteFile
 
 _NAMES = {
     "old_per_token_logps": "old_log_probs",
@@ -18,6 +24,22 @@ _NAMES = {
     "sampling_per_token_logps": "rollout_log_probs",
 }
 _text_of: TextOf | None = None
+
+
+@dataclass
+class _Step:
+    """The optimizer step in progress.
+
+    Args:
+        rewards: what each reward function gave each row of every rank, [rows, functions].
+        files: of the generation that begins with this step, by path.
+    """
+
+    rewards: Any = None
+    files: dict[str, WriteFile] = field(default_factory=dict)
+
+
+_now = _Step()
 
 
 def train(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
@@ -46,11 +68,52 @@ def generated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After |
     def after(output: Any) -> None:
         tensors = _tensors(output)
         kept = {name: tensor for name, tensor in tensors.items() if name in wanted(plan)}
-        batch = StepBatch(step, _records(step, output), kept, _text_of)
-        session.writer(_name(rank)).submit(step, lambda: files_of(batch, plan, rank))
-        session.note_time(_name(rank), step)
+        batch = StepBatch(step, _records(self, step, output), kept, _text_of)
+        _now.files.update(files_of(batch, plan, rank))
 
     return after
+
+
+def rewarded(session: Session, self: Any, *args: Any, **kwargs: Any) -> After | None:
+    """Keep the rewards of the generation in progress, which its output does not have."""
+    if not self.model.training or not session.takes(What.ROLLOUTS):
+        return None
+
+    def after(result: Any) -> None:
+        _now.rewards = result
+
+    return after
+
+
+def trained(session: Session, self: Any, model: Any, *args: Any, **kwargs: Any) -> After:
+    """End an optimizer step once its gradients are whole, before they are clipped."""
+
+    def after(result: Any) -> None:
+        if not self.accelerator.sync_gradients:
+            return  # another micro-batch follows
+        step, rank = int(self.state.global_step) + 1, int(self.accelerator.process_index)
+        files = {**_now.files}
+        _now.files.clear()
+        scaler = getattr(self.accelerator, "scaler", None)  # of fp16: gradients are multiplied
+        if session.takes(What.GRAD_NORMS) and scaler is None:
+            files |= _gradients(session, model, step, rank)
+        if files:
+            session.writer(_name(rank)).submit(step, lambda: files)
+            session.note_time(_name(rank), step)
+
+    return after
+
+
+def _gradients(session: Session, model: Any, step: int, rank: int) -> dict[str, WriteFile]:
+    if not session.plan.takes_step(step) or not session.plan.takes_rank(rank):
+        return {}
+    record = UpdateRecord()
+    names, squares = gradient_squares(model.named_parameters())
+    if not names:
+        return {}  # DeepSpeed keeps them elsewhere
+    record.keep_rows("update.0.gradient_squares", names, squares)
+    tensors, notes = copied(record.tensors), record.notes(step, rank, "actor")
+    return {step_file(step, f"actor-{rank}"): writes(tensors, notes)}
 
 
 def log(session: Session, self: Any, logs: Any, *args: Any, **kwargs: Any) -> After | None:
@@ -87,8 +150,11 @@ def _tensors(output: Any) -> dict[str, Any]:
     }
 
 
-def _records(step: int, output: Any) -> list[RolloutRecord]:
+def _records(trainer: Any, step: int, output: Any) -> list[RolloutRecord]:
     log_probs = output.get("sampling_per_token_logps")
+    count = len(output["completion_ids"])
+    scores, by_function = _scores(trainer, count)
+    ended = _ends(trainer)
     rows = zip(
         _ids(output["prompt_ids"], output["prompt_mask"]),
         _ids(output["completion_ids"], output["completion_mask"]),
@@ -100,9 +166,41 @@ def _records(step: int, output: Any) -> list[RolloutRecord]:
             response_ids=response,
             log_probs=None if log_probs is None else tuple(log_probs[i, : len(response)].tolist()),
             step=step,
+            score=scores[i],
+            finish_reason="stop" if response and response[-1] in ended else "length",
+            extras=by_function[i],
         )
         for i, (prompt, response) in enumerate(rows)
     ]
+
+
+def _scores(trainer: Any, count: int) -> tuple[list[float | None], list[dict[str, float | None]]]:
+    """Return this rank's weighted rewards, and those by function; None where none applies.
+
+    Source: TRL `_generate_and_score_completions`, "sum_then_normalize".
+    """
+    given, _now.rewards = _now.rewards, None
+    if given is None:
+        return [None] * count, [{}] * count
+    start = int(trainer.accelerator.process_index) * count
+    rows = given[start : start + count].tolist()
+    weights = trainer.reward_weights.tolist()
+    names = [f"score/{name}" for name in trainer.reward_func_names]
+    plain = [[None if math.isnan(value) else value for value in row] for row in rows]
+    totals = [
+        sum(w * v for w, v in zip(weights, row, strict=True) if v is not None)
+        if any(v is not None for v in row)
+        else None
+        for row in plain
+    ]
+    return totals, [dict(zip(names, row, strict=True)) for row in plain]
+
+
+def _ends(trainer: Any) -> frozenset[int]:
+    """Return the ids that TRL takes for the end of a completion."""
+    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+    ids = getattr(trainer, "eos_token_ids", None) or [tokenizer.eos_token_id]
+    return frozenset(i for i in (*ids, tokenizer.pad_token_id) if i is not None)
 
 
 def _ids(ids: Any, mask: Any) -> Sequence[tuple[int, ...]]:

@@ -9,50 +9,28 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from dumps.capture.fingerprints import weight_fingerprints
+from dumps.capture.device import start_copy
 from dumps.capture.gradients import gradient_squares
 from dumps.capture.invariants import broken_in_update
 from dumps.capture.module_stats import ModuleOutput, hook_modules
 from dumps.capture.plan import What
 from dumps.capture.session import Session
+from dumps.capture.step_sketches import StepSketches
 from dumps.capture.stop import stop
+from dumps.capture.sync_step import announce_step
+from dumps.capture.taps.verl_rank import Rank
 from dumps.capture.update_record import UpdateRecord, step_file, writes
 from dumps.capture.wrap import After
 
-_RECORDED = (What.LOG_PROBS, What.GRAD_NORMS, What.WEIGHTS, What.RNG, What.MODULES)
+_RECORDED = (What.LOG_PROBS, What.GRAD_NORMS, What.RNG, What.MODULES)
 _STEP_FOLDER = re.compile(r"global_step_(\d+)")
 
 
-@dataclass
-class _Worker:
-    """This process's rank.
-
-    Args:
-        step: in progress, numbered from 1.
-        phase: whose forward pass runs, such as "actor.train".
-        modules: of the actor, for its weights.
-    """
-
-    step: int = 1
-    phase: str = ""
-    module: torch.nn.Module | None = None
-    record: UpdateRecord = field(default_factory=UpdateRecord)
-
-    @property
-    def rank(self) -> int:
-        return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
-
-    @property
-    def name(self) -> str:
-        return f"actor-{self.rank}"
-
-
-_worker = _Worker()
+_worker = Rank()
 
 
 def engine_ready(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
@@ -62,6 +40,10 @@ def engine_ready(session: Session, self: Any, *args: Any, **kwargs: Any) -> Afte
         role = _role(self)
         if role == "actor":
             _worker.module = self.module
+            _worker.data_parallel = int(self.get_data_parallel_size())
+            if session.takes(What.SKETCHES, What.WEIGHTS):
+                _worker.sketches = StepSketches(session.log)
+                _worker.ulysses = int(getattr(self, "ulysses_sequence_parallel_size", 1))
         if session.plan.modules and session.takes(What.MODULES):
             hook_modules(
                 self.module,
@@ -120,24 +102,52 @@ def policy_loss_called(session: Session, *args: Any, **kwargs: Any) -> After:
     return after
 
 
+def loss_terms(session: Session, *args: Any, **kwargs: Any) -> None:
+    """Note which terms besides the policy's a micro-batch's loss is about to sum up, in order."""
+    config, output = _called(args, kwargs, "config"), _called(args[1:], kwargs, "model_output")
+    _worker.terms = []
+    if session.takes(What.LOG_PROBS) and _is_wanted(session) and _worker.phase == "actor.train":
+        has_entropy = output.get("entropy", None) is not None
+        _worker.terms += ["entropy"] * has_entropy + ["kl"] * bool(config.use_kl_loss)
+
+
+def term_summed(session: Session, *args: Any, **kwargs: Any) -> After | None:
+    """Keep a term's sum, and the entropy of every token."""
+    if not _worker.terms:
+        return None
+    term = _worker.terms.pop(0)
+    if term == "entropy":
+        _worker.record.keep({"entropys": _called(args, kwargs, "loss_mat")})
+
+    def after(result: Any) -> None:
+        _worker.record.keep({f"{term}_loss": result})
+
+    return after
+
+
 def engine_update(session: Session, self: Any, *args: Any, **kwargs: Any) -> After | None:
     """Read the gradients just before the optimizer of an engine uses them (0.8 and later)."""
-    return _update(session, self.module) if _role(self) == "actor" else None
+    return _update(session, self.module, self.optimizer) if _role(self) == "actor" else None
 
 
 def actor_update(session: Session, self: Any, *args: Any, **kwargs: Any) -> After | None:
     """Read the gradients just before the optimizer of an actor uses them (to 0.7)."""
-    _worker.module = self.actor_module
-    return _update(session, self.actor_module)
+    return _update(session, self.actor_module, None)
 
 
 def weights_sent(
     session: Session, self: Any, global_steps: int | None = None, *args: Any, **kwargs: Any
 ) -> None:
-    """End the step: its weights go to the rollout engine now. verl says its number."""
-    if global_steps is not None:
-        _worker.step = int(global_steps)
-    _end_step(session)
+    """End the step: its weights go to the rollout engine now. verl says its number.
+
+    Without one, and before any update, the weights of the step in progress are sent once more.
+    """
+    worker, is_again = _worker, global_steps is None and not _worker.record.update
+    if not is_again:
+        worker.step = worker.step if global_steps is None else int(global_steps)
+        _end_step(session, self)
+    elif worker.sketches is not None:
+        announce_step(session.plan.run, worker.step)
 
 
 def actor_updated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
@@ -156,6 +166,11 @@ def resumed(session: Session, self: Any, local_path: Any = None, *args: Any, **k
         _worker.step = int(found[1]) + 1
 
 
+def step_in_progress() -> int:
+    """Return the number of the step that this process trains."""
+    return _worker.step
+
+
 def _role(engine: Any) -> str:
     if getattr(engine.engine_config, "forward_only", False):
         return "ref"
@@ -165,6 +180,10 @@ def _role(engine: Any) -> str:
 def _is_wanted(session: Session) -> bool:
     plan = session.plan
     return plan.takes_step(_worker.step) and plan.takes_rank(_worker.rank)
+
+
+def _called(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Any:
+    return kwargs[name] if name in kwargs else args[0]
 
 
 def _keep_module(output: ModuleOutput) -> None:
@@ -196,15 +215,24 @@ def _keep_loss(
     )
 
 
-def _update(session: Session, module: torch.nn.Module) -> After | None:
+def _update(
+    session: Session, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None
+) -> After | None:
     if not _is_wanted(session):
         return None
     record = _worker.record
     if session.takes(What.GRAD_NORMS):
         names, squares = gradient_squares(module.named_parameters())
         record.keep_rows(f"update.{record.update}.gradient_squares", names, squares)
+    sketched = None
+    if _worker.sketches is not None:
+        with session.sketching("the gradients"):
+            sketched = _worker.sketches.update(module, optimizer)
 
     def after(result: Any) -> None:
+        if sketched is not None:
+            with session.sketching("the update"):
+                sketched()
         if session.takes(What.GRAD_NORMS):
             record.keep_norm(result)
         record.end_update()
@@ -212,25 +240,31 @@ def _update(session: Session, module: torch.nn.Module) -> After | None:
     return after
 
 
-def _end_step(session: Session) -> None:
-    """Have this step's file written, and begin the next step."""
-    worker, record = _worker, _worker.record
+def _end_step(session: Session, rollout_worker: Any = None) -> None:
+    """Have this step's files written, and begin the next step.
+
+    Args:
+        rollout_worker: verl's, whose rollout engine is given the weights now.
+    """
+    worker, record, step = _worker, _worker.record, _worker.step
     wanted = session.takes(*_RECORDED) and _is_wanted(session) and record.update > 0
-    step = worker.step
-    if wanted and session.takes(What.WEIGHTS) and worker.module is not None:
-        record.keep_rows("weights", *weight_fingerprints(worker.module.named_parameters()))
+    parts = worker.end_sketches(session, rollout_worker)
     worker.record, worker.step = UpdateRecord(), step + 1
-    if not wanted:
+    if not (wanted or parts):
         return
-    host = record.to_host()
-    by_engine = worker.phase.endswith(".train")  # 0.8 and later: losses are divided by the update
-    notes = record.notes(step, worker.rank, "actor", losses_add_up=by_engine)
-    file = {step_file(step, worker.name): writes(host, notes)}
+    tensors = record.on_device() if wanted else {}
+    host = start_copy({**tensors, **{n: t for part in parts for n, t in part.tensors().items()}})()
+    files = {path: write for part in parts for path, write in part.writes(host).items()}
+    if wanted:
+        by_engine = worker.phase.endswith(".train")  # 0.8 and later: divided by the update
+        notes = record.notes(step, worker.rank, "actor", losses_add_up=by_engine)
+        own = {name: host[name] for name in tensors}
+        files[step_file(step, worker.name)] = writes(own, notes)
     writer = session.writer(worker.name)
-    writer.submit(step, lambda: file)
+    writer.submit(step if wanted else None, lambda: files)
     session.note_time(worker.name, step)
     writer.drain()  # Ray ends its workers without notice, and by now this is next to nothing
-    if session.plan.stops_on_error:
+    if wanted and session.plan.stops_on_error:
         stop(session, step, _broken(host))
 
 

@@ -41,7 +41,7 @@ def worker(replay: Replay, original: Any, self: Any, *args: Any, **kwargs: Any) 
         _checked.append(True)
         _check(replay, self)
     pad = int(tokenizer.pad if tokenizer.pad else tokenizer.eod)  # as the worker itself has it
-    step = int(self.args.iteration) + 1
+    step = int(self.iteration) + 1  # args.iteration stays where training began
     _now[:] = [_Worker(step, int(settings.n_samples_per_prompt), pad, tokenizer)]
     return original(self, *args, **kwargs)
 
@@ -115,7 +115,7 @@ def _check(replay: Replay, worker: Any) -> None:
         max_response_length=None if limit is None else int(limit),
         eos_ids=frozenset({int(tokenizer.eod)}),
     )
-    first, last = int(worker.args.iteration) + 1, int(worker.megatron_config.train_iters)
+    first, last = int(worker.iteration) + 1, int(worker.megatron_config.train_iters)
     inner = getattr(tokenizer, "tokenizer", tokenizer)
     replay.check(run, range(first, last + 1), {}, inner, problems)
 

@@ -7,10 +7,12 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 from align.core.rollout_record import RolloutRecord
 from dumps.inject.match import place_rows
+from dumps.inject.order_data import different, of_files, read_order_data
 from dumps.inject.plan import Source
 from dumps.inject.preflight import Candidate
 from dumps.inject.problem import Problem
@@ -126,6 +128,10 @@ def _check(replay: Replay, setup: Any, config: Any, first: int) -> None:
 
 def _set_order(replay: Replay, setup: Any, config: Any, first: int) -> None:
     """Have the recorded rows come in the recorded order; beyond it, as they would."""
+    data = read_order_data(replay.plan.folder)
+    if data is not None:
+        files = [Path(file.strip()) for file in config.data.train_files.split(",")]
+        replay.refuse_unless_allowed(different(data, lambda: of_files(files)))
     by_row = {row.index: position for position, row in enumerate(setup.rows)}
     steps = [read_step(replay.plan.order, n) for n in recorded_steps(replay.plan.order)]
     ordered: list[list[int]] = []

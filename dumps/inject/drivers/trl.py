@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from align.core.rollout_record import RolloutRecord
+from dumps.inject.drivers.trl_order import not_possible
 from dumps.inject.match import place_rows
 from dumps.inject.plan import Source
 from dumps.inject.preflight import Candidate
 from dumps.inject.problem import Problem
-from dumps.inject.recorded import Prompt
+from dumps.inject.recorded import Prompt, read_step
 from dumps.inject.replay import Replay
 
 Ids = tuple[int, ...]
+
+
+@dataclass
+class _Generation:
+    """The generation in progress.
+
+    Args:
+        records: of every rank's rows; None for a row that was generated.
+        start: where this rank's rows begin.
+        scores: of every rank's rows, empty until they are computed.
+    """
+
+    records: Sequence[RolloutRecord | None] = ()
+    start: int = 0
+    scores: Sequence[float] = ()
+
+
+_now = _Generation()
 
 
 def train(replay: Replay, original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -21,21 +42,14 @@ def train(replay: Replay, original: Any, self: Any, *args: Any, **kwargs: Any) -
     every = settings.steps_per_generation * settings.num_iterations
     every = max(1, every // settings.gradient_accumulation_steps)
     last = settings.max_steps if settings.max_steps > 0 else max(replay.steps, default=0)
-    eos = tokenizer.eos_token_id
-    problems = [
-        Problem(f"{option} is not possible with TRL")
-        for option, is_asked in (
-            ("--order", replay.plan.sets_order),
-            ("--rewards recorded", replay.plan.rewards is Source.RECORDED),
-        )
-        if is_asked
-    ]
+    eos = getattr(self, "eos_token_ids", None) or [tokenizer.eos_token_id]
     run = Candidate(
         num_samples=int(self.num_generations),
         max_response_length=int(self.max_completion_length),
-        eos_ids=frozenset(() if eos is None else (int(eos),)),
+        eos_ids=frozenset(int(i) for i in eos if i is not None),
         asks_log_probs=bool(self.use_vllm),
     )
+    problems = [*not_possible(replay.plan, self), *_unknown_rewards(replay, self)]
     replay.check(run, range(1, last + 1, every), {}, tokenizer, problems)
     return original(self, *args, **kwargs)
 
@@ -53,25 +67,39 @@ def generate(
     if any(every[i] != every[i // n * n] for i in range(len(every))):
         replay.refuse([Problem("prompts do not come n times in a row: not a GRPO batch", step)])
     groups = replay.give(step, asked)
-    rows = range(start, start + len(own))
-    made = (
-        original(self, prompt_ids, *args, **kwargs)
-        if any(groups[row // n] is None for row in rows)
-        else None
-    )
+    records = [
+        None if group is None else replay.record(step, group, sample)
+        for group in groups
+        for sample in range(n)
+    ]
+    _now.records, _now.start, _now.scores = records, start, ()
+    rows = records[start : start + len(own)]
+    made = original(self, prompt_ids, *args, **kwargs) if None in rows else None
     completions: list[list[int]] = []
     log_probs: list[list[float]] = []
-    for i, row in enumerate(rows):
-        group = groups[row // n]
-        if group is None:
+    for i, record in enumerate(rows):
+        if record is None:
             assert made is not None
             completions.append(list(made[0][i]))
             log_probs.append(list(made[1][i]) if made[1] is not None else [])
         else:
-            record = replay.record(step, group, row % n)
             completions.append(list(record.response_ids or ()))
             log_probs.append(list(record.log_probs or ()))
     return completions, log_probs if _takes_log_probs(replay, self, made) else None
+
+
+def rewards(replay: Replay, original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return what each reward function gives each row of every rank: [rows, functions]."""
+    computed = original(self, *args, **kwargs)
+    if not self.model.training:
+        return computed
+    if replay.plan.rewards is Source.RECORDED:
+        for row, record in enumerate(_now.records):
+            if record is not None:
+                computed[row] = computed.new_tensor(_values(self, record))
+    weights = self.reward_weights.to(computed.device)
+    _now.scores = (computed * weights[None]).nansum(dim=1).tolist()
+    return computed
 
 
 def consumed(replay: Replay, original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -84,9 +112,38 @@ def consumed(replay: Replay, original: Any, self: Any, *args: Any, **kwargs: Any
         rows = [(Prompt(p, _text(self, p)), r) for p, r in zip(prompts, answers, strict=True)]
         recorded = replay.step(step)
         places = [None] * len(rows) if recorded is None else place_rows(recorded, rows)
-        lines = [(place, p, r, None) for place, p, r in zip(places, prompts, answers, strict=True)]
+        own = _now.scores[_now.start : _now.start + len(rows)]
+        scores: Sequence[float | None] = own or [None] * len(rows)
+        lines = list(zip(places, prompts, answers, scores, strict=True))
         replay.consumed(f"trl-{int(self.accelerator.process_index)}", step, lines)
     return output
+
+
+def _values(trainer: Any, record: RolloutRecord) -> list[float]:
+    """Return a recorded row's reward by function; NaN where one did not apply."""
+    names = trainer.reward_func_names
+    given = [record.extras.get(f"score/{name}") for name in names]
+    if any(value is not None for value in given):
+        return [float("nan") if value is None else float(value) for value in given]
+    assert record.score is not None and len(names) == 1  # compared before step 1
+    return [record.score / float(trainer.reward_weights[0])]
+
+
+def _unknown_rewards(replay: Replay, trainer: Any) -> Iterator[Problem]:
+    """Yield why recorded rewards cannot be told apart by reward function."""
+    names = list(trainer.reward_func_names)
+    if replay.plan.rewards is not Source.RECORDED or len(names) == 1:
+        return
+    keys = {f"score/{name}" for name in names}
+    for number in replay.steps:
+        lacking = [r for r in read_step(replay.plan.rows, number).records if not keys & {*r.extras}]
+        if lacking:
+            yield Problem(
+                f"--rewards recorded: {len(lacking)} rows say only what all of a run's reward "
+                f"functions gave, and this run weighs {len(names)} ({', '.join(names)})",
+                number,
+            )
+            return
 
 
 def _takes_log_probs(replay: Replay, trainer: Any, made: Any) -> bool:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dumps.capture.install import installed_version
+from dumps.inject.drivers.fixed_order import FixedOrder
 from dumps.inject.drivers.verl_order import ordered_positions
-from dumps.inject.drivers.verl_prompts import FixedOrder, Templating, templating, upcoming
+from dumps.inject.drivers.verl_prompts import Templating, templating, upcoming
 from dumps.inject.drivers.verl_state import state
 from dumps.inject.plan import ReplayPlan, Source
 from dumps.inject.preflight import Candidate

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Any
 
+from align.core.errors import RunError
 from dumps.inject.drivers.verl_prompts import Templating
+from dumps.inject.order_data import OwnData, different, of_files, read_order_data
 from dumps.inject.problem import Problem
 from dumps.inject.recorded import Prompt, prompt_of, read_step, recorded_steps
 from dumps.inject.replay import Replay
@@ -19,8 +22,11 @@ def ordered_positions(replay: Replay, dataset: Any, makes: Templating) -> list[i
     data set as it is on disk, whatever was filtered out.
 
     Raises:
-        ReplayRefused: A row is not in the data set.
+        ReplayRefused: A row is not in the data set, or the data set is another.
     """
+    data = read_order_data(replay.plan.folder)
+    if data is not None:
+        replay.refuse_unless_allowed(different(data, lambda: _on_disk(dataset)))
     steps = [read_step(replay.plan.order, n) for n in recorded_steps(replay.plan.order)]
     wanted = [(step.number, prompt_of(record)) for step in steps for record in step.records]
     by_row: dict[int | None, int] = {
@@ -48,6 +54,15 @@ def ordered_positions(replay: Replay, dataset: Any, makes: Templating) -> list[i
     if lost:
         replay.refuse(lost)
     return found
+
+
+def _on_disk(dataset: Any) -> OwnData:
+    files = getattr(dataset, "data_files", None)
+    if not files:
+        raise RunError(
+            where=type(dataset).__name__, problem="names no files", fix="use verl's data set"
+        )
+    return of_files([Path(str(file)) for file in files], getattr(dataset, "prompt_key", None))
 
 
 def _nearest(positions: list[int], own: list[Prompt], prompt: Prompt) -> int | None:

@@ -7,6 +7,8 @@ CPU. They change the process, so tests start this file as a script instead of im
 from __future__ import annotations
 
 import contextlib
+import copy
+import inspect
 import json
 import os
 import sys
@@ -57,7 +59,7 @@ from megatron.core.models.gpt.gpt_layer_specs import (  # noqa: E402
 )
 from megatron.core.tensor_parallel import random as megatron_random  # noqa: E402
 from megatron.core.transformer import TransformerConfig, dot_product_attention, torch_norm  # noqa: E402
-from megatron.core.transformer.moe import experts, grouped_gemm_util  # noqa: E402
+from megatron.core.transformer.moe import experts, grouped_gemm_util, moe_utils  # noqa: E402
 from megatron.core.transformer.transformer_config import MLATransformerConfig  # noqa: E402
 
 megatron_random._set_cuda_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
@@ -66,7 +68,10 @@ megatron_random._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_stat
 
 def rms_norm(kind: Any, config: Any, hidden_size: int, eps: float = 1e-5, **others: Any) -> Any:
     """Make the norm that Megatron's refuses to be under sequence parallelism."""
-    return torch.nn.RMSNorm(hidden_size, eps=eps)
+    norm = torch.nn.RMSNorm(hidden_size, eps=eps)
+    for parameter in norm.parameters():  # so that their gradients are reduced over the ranks
+        parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+    return norm
 
 
 torch_norm.WrappedTorchNorm.__new__ = staticmethod(rms_norm)
@@ -99,6 +104,8 @@ for name in ("grouped_gemm_is_available", "assert_grouped_gemm_is_available"):
     setattr(_GEMM, name, lambda: True)
     setattr(grouped_gemm_util, name, lambda: True)
 experts.gg = _GEMM
+# what 0.16 asks for and defines with TransformerEngine alone
+moe_utils.te_general_gemm = getattr(moe_utils, "te_general_gemm", None)
 
 
 def start(tensor: int, pipeline: int, expert: int, chunks: int) -> None:
@@ -114,7 +121,13 @@ def start(tensor: int, pipeline: int, expert: int, chunks: int) -> None:
     megatron_random.model_parallel_cuda_manual_seed(1234)
 
 
-def settings(hf: dict[str, Any], ranks: tuple[int, int, int, int], grouped: bool) -> Any:
+def settings(
+    hf: dict[str, Any],
+    ranks: tuple[int, int, int, int],
+    grouped: bool,
+    *,
+    sequence_parallel: bool = False,
+) -> Any:
     """Translate a Hugging Face configuration."""
     tensor, pipeline, expert, chunks = ranks
     is_mla, is_qwen2 = "kv_lora_rank" in hf, hf["model_type"] == "qwen2"
@@ -133,7 +146,7 @@ def settings(hf: dict[str, Any], ranks: tuple[int, int, int, int], grouped: bool
         "pipeline_model_parallel_size": pipeline,
         "expert_model_parallel_size": expert,
         "virtual_pipeline_model_parallel_size": chunks if chunks > 1 else None,
-        "sequence_parallel": expert > 1 and tensor > 1,
+        "sequence_parallel": sequence_parallel or (expert > 1 and tensor > 1),
     }
     num_experts = hf.get("num_local_experts") or hf.get("n_routed_experts")
     if num_experts:
@@ -189,8 +202,10 @@ def settings(hf: dict[str, Any], ranks: tuple[int, int, int, int], grouped: bool
     )
 
 
-def build(hf: dict[str, Any], config: Any, rows: int, first: bool, last: bool) -> Any:
-    """Build the model, or one stage or chunk of it."""
+def build(
+    hf: dict[str, Any], config: Any, rows: int, first: bool, last: bool, chunk: int | None = None
+) -> Any:
+    """Build the model, or one stage or virtual chunk of it."""
     is_mixed = isinstance(config.moe_layer_freq, list)
     if is_mixed:
         spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False)
@@ -203,7 +218,8 @@ def build(hf: dict[str, Any], config: Any, rows: int, first: bool, last: bool) -
             moe_use_legacy_grouped_gemm=config.moe_grouped_gemm,
             normalization="RMSNorm",
         )
-    return GPTModel(
+    is_told = chunk is not None and "vp_stage" in inspect.signature(GPTModel).parameters
+    model = GPTModel(
         config,
         spec,
         vocab_size=rows,
@@ -214,7 +230,13 @@ def build(hf: dict[str, Any], config: Any, rows: int, first: bool, last: bool) -
         share_embeddings_and_output_weights=bool(hf["tie_word_embeddings"]),
         position_embedding_type="rope",
         rotary_base=(hf.get("rope_parameters") or hf)["rope_theta"],
+        **({"vp_stage": chunk} if is_told else {}),
     )
+    for module in model.modules():
+        if isinstance(module, experts.GroupedMLP):  # 0.16 wants to be told bfloat16
+            module.config = copy.copy(config)
+            module.config.bf16 = True
+    return model
 
 
 def rank_file(folder: Path, ranks: tuple[int, int, int, int]) -> Path:
@@ -240,7 +262,7 @@ def chunk_models(hf: dict[str, Any], config: Any, rows: int, chunks: int) -> lis
             parallel_state.set_virtual_pipeline_model_parallel_rank(chunk)
         first = stage == 0 and chunk == 0
         last = stage == stages - 1 and chunk == chunks - 1
-        models.append(build(hf, config, rows, first, last))
+        models.append(build(hf, config, rows, first, last, chunk if chunks > 1 else None))
     return models
 
 

@@ -78,7 +78,7 @@ LOADED = [
 ]
 
 
-def run(jobs: Sequence[dict[str, Any]], folder: Path, world: int) -> None:
+def run(jobs: Sequence[dict[str, Any]], folder: Path, world: int, script: Path = SCRIPT) -> None:
     """Do the jobs on every rank of a gloo group."""
     plan = folder / f"jobs{world}.json"
     plan.write_text(json.dumps(jobs), encoding="utf-8")
@@ -88,7 +88,7 @@ def run(jobs: Sequence[dict[str, Any]], folder: Path, world: int) -> None:
     base = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
     started = [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(plan)],
+            [sys.executable, str(script), str(plan)],
             env={**base, "RANK": str(rank), "WORLD_SIZE": str(world)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""A tiny GRPO run with the real TRL, as a user's script: MODEL OUT."""
+"""A tiny GRPO run with the real TRL, as a user's script: MODEL OUT [SEED [REWARD]]."""
 
 from __future__ import annotations
 
@@ -28,12 +28,20 @@ class Losses(TrainerCallback):
         self.out.write_text(json.dumps({"rows": self.rows, "draw": draw}))
 
 
-def main(model: str, out: Path) -> None:
+def variety(completions, **_) -> list[float]:
+    return [float(len(set(text))) for text in completions]
+
+
+def other(completions, **_) -> list[float]:
+    return [100.0 - float(ord(text[0])) if text else 0.0 for text in completions]
+
+
+def main(model: str, out: Path, seed: int = 7, reward: str = "variety") -> None:
     """Train two steps on four prompts."""
     prompts = [{"prompt": f"What is {a} + {a + 1}?"} for a in range(8)]
     trainer = GRPOTrainer(
         model=model,
-        reward_funcs=lambda completions, **_: [float(len(set(text))) for text in completions],
+        reward_funcs=[globals()[name] for name in reward.split("+")],
         args=GRPOConfig(
             output_dir=str(out.parent / "trl"),
             per_device_train_batch_size=4,
@@ -47,7 +55,7 @@ def main(model: str, out: Path) -> None:
             save_strategy="no",
             use_cpu=True,
             bf16=False,
-            seed=7,
+            seed=seed,
         ),
         train_dataset=Dataset.from_list(prompts),
         callbacks=[Losses(out)],
@@ -56,4 +64,4 @@ def main(model: str, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:4]), *sys.argv[4:])

@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("trl.trainer.grpo_trainer", reason="TRL is not installed")
 
+from dumps.readers import captured_step
 from dumps.readers.rollout_store import read_store
 from dumps.readers.trainer_inputs import read as read_inputs
 from dumps.store.discover import discover
@@ -74,6 +75,28 @@ def test_rollouts_and_batch_agree_with_what_trl_logs(runs: Any) -> None:
     assert mask.sum(axis=1).tolist() == lengths
     # two rewards a group: advantages are opposite, and equal along a response
     assert advantages[:, 0].reshape(2, 2).sum(axis=1) == pytest.approx([0, 0], abs=1e-6)
+
+
+def test_gradient_norms_of_all_parameters_add_up_to_the_one_trl_logs(runs: Any) -> None:
+    plain, _, run = runs
+    for step in (1, 2):
+        part = captured_step.read(run / f"steps/{step:06d}/actor-0.safetensors")
+        squares = part.gradient_squares(0)
+        assert "model.embed_tokens.weight" in squares and len(squares) > 10
+        norm = np.sqrt(sum(squares.values()))
+        assert norm == pytest.approx(plain["rows"][step - 1]["grad_norm"], rel=1e-5)
+
+
+def test_rewards_and_ends_are_those_that_trl_logs(runs: Any) -> None:
+    plain, _, run = runs
+    for step in (1, 2):
+        rows = list(read_store(run / f"rollout/rank=0/step={step:06d}.parquet"))
+        logged = plain["rows"][step - 1]
+        scores = [float(row.score) for row in rows]  # type: ignore[union-attr, arg-type]
+        assert np.mean(scores) == pytest.approx(logged["reward"])
+        assert [row.extras["score/variety"] for row in rows] == scores  # type: ignore[union-attr]
+        cut = [row.finish_reason == "length" for row in rows]  # type: ignore[union-attr]
+        assert np.mean(cut) == logged["completions/clipped_ratio"]
 
 
 def test_the_run_is_known_as_trls(runs: Any) -> None:

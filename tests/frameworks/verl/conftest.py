@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks.verl.runs import PLUGIN, V0, Pair, run
+from tests.frameworks.verl.runs import PLUGIN, SKIPPED, TWO_RANKS, V0, Pair, Ran, run
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +35,12 @@ def work(tmp_path_factory: pytest.TempPathFactory, recipe: Path, reference_runs:
 @pytest.fixture(scope="session")
 def v1(work: Path) -> Pair:
     return Pair(run(work, "v1-plain"), run(work, "v1-captured", captures=True))
+
+
+@pytest.fixture(scope="session")
+def two_ranks(work: Path) -> Ran:
+    """Give a run like that of `v1` on two ranks of FSDP2, whose engine is never given a weight."""
+    return run(work, "v1-two-captured", *TWO_RANKS, captures=True, skipped=SKIPPED)
 
 
 @pytest.fixture(scope="session")

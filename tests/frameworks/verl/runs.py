@@ -15,8 +15,11 @@ from pathlib import Path
 PLUGIN = Path(__file__).parent / "plugin"
 BIN = Path(sys.executable).parent
 STEPS = (1, 2)
+KINDS = "rollouts,inputs,log_probs,grad_norms,config,metrics,rng,sketches"
 TIMEOUT_S = 600
 V0 = "trainer.use_v1=false"
+SKIPPED = "model.layers.1.mlp.down_proj.weight"
+TWO_RANKS = ("trainer.n_gpus_per_node=2", "++ray_kwargs.ray_init.num_gpus=2")
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,17 @@ class Pair:
     captured: Ran
 
 
-def run(work: Path, name: str, *overrides: str, captures: bool = False) -> Ran:
-    """Run verl on recorded rollouts, given by an agent loop of our own."""
+def run(work: Path, name: str, *overrides: str, captures: bool = False, skipped: str = "") -> Ran:
+    """Run verl on recorded rollouts, given by an agent loop of our own.
+
+    Args:
+        skipped: parameter that no sync gives to the rollout engine.
+    """
     capture = work / f"{name}-capture"
-    prefix = f"{BIN / 'align'} capture -o {capture} --" if captures else ""
+    prefix = f"{BIN / 'align'} capture -o {capture} --what {KINDS} --" if captures else ""
     recorded = {
-        "XMOD": ",recorded_rollouts",
+        "XMOD": ",recorded_rollouts,looked_at_engine",
+        "SKIPPED_WEIGHT": skipped,
         "RECORDED_ROLLOUTS": str(work / "rollouts.jsonl"),
     }
     done = start(work, name, prefix, [*RECORDED, *overrides], recorded)

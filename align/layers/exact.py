@@ -1,0 +1,337 @@
+"""Two whole tensors compared number by number.
+
+Numbers are subtracted in float64, chunk by chunk, so that memory stays small and mapped files are
+read once. NumPy releases the interpreter's lock in every operation here, so two threads take two
+cores. NaN never equals a number: positions where either side is not finite are counted and left out
+of every other measure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from align.layers.floor import ACCUMULATED, UNIT_ROUNDOFF
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Raw = npt.NDArray[Any]
+    Float64 = npt.NDArray[np.float64]
+
+CHUNK = 1 << 15
+TASK = 1 << 22
+_WORKERS = 2
+_ORDERED = {"float32": np.int32, "float16": np.int16, "bfloat16": np.int16}
+_MAX_AXES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A tensor's numbers and torch's name of their dtype; bfloat16 as raw 16 bits."""
+
+    dtype: str
+    raw: Raw
+
+
+@dataclass(frozen=True, slots=True)
+class ExactDifference:
+    """A candidate's tensor against the reference's, or a part of both.
+
+    Args:
+        count: numbers in each.
+        reference_square, candidate_square, product, error_square: sums of a², b², ab and (b - a)².
+        max_abs, max_abs_at: largest |b - a| and its flat index.
+        max_ulp: largest distance in representable numbers, where both have one floating dtype.
+        beyond: how many differ by more than four units of the coarser dtype's roundoff, relative.
+        sign_flips: how many have opposite signs.
+        unequal: how many differ at all; NaN against NaN is equal.
+        not_finite: of each side.
+        not_finite_at: first flat index where one side alone is not finite, -1 where there is none.
+    """
+
+    count: int = 0
+    reference_square: float = 0.0
+    candidate_square: float = 0.0
+    product: float = 0.0
+    error_square: float = 0.0
+    max_abs: float = 0.0
+    max_abs_at: int = -1
+    max_ulp: int = 0
+    beyond: int = 0
+    sign_flips: int = 0
+    unequal: int = 0
+    not_finite: tuple[int, int] = (0, 0)
+    not_finite_at: int = -1
+
+    @property
+    def relative(self) -> float:
+        """‖b - a‖ / ‖a‖; infinite against a zero reference, or where one side is not finite."""
+        if self.not_finite_at >= 0:
+            return math.inf
+        if self.reference_square == 0:
+            return 0.0 if self.error_square == 0 else math.inf
+        return math.sqrt(self.error_square / self.reference_square)
+
+    @property
+    def cosine(self) -> float:
+        """Cosine of the angle between both; NaN where one is zero."""
+        size = math.sqrt(self.reference_square * self.candidate_square)
+        return self.product / size if size else math.nan
+
+    @property
+    def gain(self) -> float:
+        """The factor k for which k · a is closest to b."""
+        return self.product / self.reference_square if self.reference_square else math.nan
+
+    @property
+    def residual(self) -> float:
+        """Relative error left after that factor."""
+        if not self.reference_square:
+            return self.relative
+        left = self.candidate_square - self.product**2 / self.reference_square
+        return math.sqrt(max(0.0, left) / self.reference_square)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether no number differs."""
+        return self.unequal == 0
+
+    def added(self, other: ExactDifference) -> ExactDifference:
+        """Return the difference of both parts together."""
+        larger = self if self.max_abs >= other.max_abs else other
+        places = [at for at in (self.not_finite_at, other.not_finite_at) if at >= 0]
+        return ExactDifference(
+            self.count + other.count,
+            self.reference_square + other.reference_square,
+            self.candidate_square + other.candidate_square,
+            self.product + other.product,
+            self.error_square + other.error_square,
+            larger.max_abs,
+            larger.max_abs_at,
+            max(self.max_ulp, other.max_ulp),
+            self.beyond + other.beyond,
+            self.sign_flips + other.sign_flips,
+            self.unequal + other.unequal,
+            (
+                self.not_finite[0] + other.not_finite[0],
+                self.not_finite[1] + other.not_finite[1],
+            ),
+            min(places, default=-1),
+        )
+
+
+def exact_difference(reference: Values, candidate: Values) -> ExactDifference:
+    """Compare two tensors of one shape."""
+    return exact_differences([(reference, candidate)])[0]
+
+
+def exact_differences(
+    pairs: Sequence[tuple[Values, Values]], *, workers: int = _WORKERS
+) -> list[ExactDifference]:
+    """Compare many pairs of tensors, each pair of one shape, on some threads.
+
+    Raises:
+        ValueError: Two tensors of a pair have different shapes.
+    """
+    tasks = [
+        (number, ours, theirs, start)
+        for number, (one, other) in enumerate(pairs)
+        for ours, theirs in [_flat_pair(one, other)]
+        for start in range(0, len(ours.raw), TASK)
+    ]
+    parts: list[list[ExactDifference]] = [[] for _ in pairs]
+    with ThreadPoolExecutor(workers) as pool:
+        done = pool.map(lambda task: _range_difference(*task[1:]), tasks)
+        for task, part in zip(tasks, done, strict=True):
+            parts[task[0]].append(part)
+    return [reduce(ExactDifference.added, found, ExactDifference()) for found in parts]
+
+
+def _flat_pair(one: Values, other: Values) -> tuple[Values, Values]:
+    if one.raw.shape != other.raw.shape:
+        raise ValueError(f"shapes {one.raw.shape} and {other.raw.shape} differ")
+    return _flat(one), _flat(other)
+
+
+def _flat(values: Values) -> Values:
+    """Return the numbers in order of index; a copy only where they lie otherwise."""
+    return Values(values.dtype, values.raw.reshape(-1))
+
+
+def _range_difference(one: Values, other: Values, start: int) -> ExactDifference:
+    """Compare the numbers from ``start`` on, at most `TASK` of them."""
+    scratch = _Scratch()
+    stop = min(start + TASK, len(one.raw))
+    found = ExactDifference()
+    for at in range(start, stop, CHUNK):
+        here = slice(at, min(at + CHUNK, stop))
+        part = _chunk(
+            Values(one.dtype, one.raw[here]), Values(other.dtype, other.raw[here]), scratch
+        )
+        if part.max_abs_at >= 0 or part.not_finite_at >= 0:
+            part = _moved(part, at)
+        found = found.added(part)
+    return found
+
+
+def _moved(part: ExactDifference, by: int) -> ExactDifference:
+    return replace(
+        part,
+        max_abs_at=part.max_abs_at + by if part.max_abs_at >= 0 else -1,
+        not_finite_at=part.not_finite_at + by if part.not_finite_at >= 0 else -1,
+    )
+
+
+class _Scratch:
+    """Buffers of one thread's task, so that no chunk allocates."""
+
+    def __init__(self) -> None:
+        self.one, self.other, self.error = np.empty((3, CHUNK))
+        self.flags = np.empty(CHUNK, dtype=bool)
+
+
+def _chunk(one: Values, other: Values, scratch: _Scratch) -> ExactDifference:
+    a = _as_float64(one, scratch.one)
+    if one.dtype == other.dtype and _same_bits(one.raw, other.raw):
+        square = float(np.einsum("i,i->", a, a))
+        if math.isfinite(square):
+            return ExactDifference(len(a), square, square, square)
+    b = _as_float64(other, scratch.other)
+    error = scratch.error[: len(a)]
+    with np.errstate(invalid="ignore"):
+        np.subtract(b, a, out=error)
+    square = float(np.einsum("i,i->", error, error))
+    if not math.isfinite(square):
+        return _with_holes(one, other, a, b)
+    np.abs(error, out=error)
+    at = int(error.argmax())
+    flags = scratch.flags[: len(a)]
+    unequal = int(np.count_nonzero(np.not_equal(error, 0.0, out=flags)))
+    own = float(np.einsum("i,i->", a, a))
+    theirs, product = float(np.einsum("i,i->", b, b)), float(np.einsum("i,i->", a, b))
+    flips = int(np.count_nonzero(np.less(np.multiply(a, b, out=b), 0.0, out=flags)))
+    np.abs(a, out=a)
+    np.multiply(a, _tolerance(one.dtype, other.dtype), out=a)
+    beyond = int(np.count_nonzero(np.greater(error, a, out=flags)))
+    largest = float(error[at])
+    return ExactDifference(
+        len(error),
+        own,
+        theirs,
+        product,
+        square,
+        largest,
+        at if largest > 0 else -1,
+        _ulps(one, other),
+        beyond,
+        flips,
+        unequal,
+    )
+
+
+def _with_holes(one: Values, other: Values, a: Float64, b: Float64) -> ExactDifference:
+    """Compare a chunk that holds NaN or infinity: only where both sides are finite."""
+    holes = ~np.isfinite(a), ~np.isfinite(b)
+    both = ~(holes[0] | holes[1])
+    wide = Values("float64", a[both]), Values("float64", b[both])
+    found = _chunk(*wide, _Scratch()) if both.any() else ExactDifference()
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    alone = np.flatnonzero(~both & ~same)
+    places = np.flatnonzero(both)
+    return replace(
+        found,
+        count=len(a),
+        max_abs_at=int(places[found.max_abs_at]) if found.max_abs_at >= 0 else -1,
+        max_ulp=_ulps(Values(one.dtype, one.raw[both]), Values(other.dtype, other.raw[both])),
+        unequal=int(np.count_nonzero(~same)),
+        not_finite=(int(holes[0].sum()), int(holes[1].sum())),
+        not_finite_at=int(alone[0]) if len(alone) else -1,
+    )
+
+
+def _as_float64(values: Values, buffer: Float64) -> Float64:
+    target = buffer[: len(values.raw)]
+    if values.dtype == "bfloat16":
+        wide = (values.raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        np.copyto(target, wide)
+    else:
+        np.copyto(target, values.raw, casting="unsafe")
+    return target
+
+
+def _same_bits(one: Raw, other: Raw) -> bool:
+    """Compare bytes, eight at a time where they lie together."""
+    if one.flags.c_contiguous and other.flags.c_contiguous:
+        own, theirs = one.view(np.uint8), other.view(np.uint8)
+        if len(own) % 8 == 0:
+            own, theirs = own.view(np.uint64), theirs.view(np.uint64)
+        return bool(np.array_equal(own, theirs))
+    return bool(np.array_equal(one, other))
+
+
+def _tolerance(*dtypes: str) -> float:
+    return 4 * max(UNIT_ROUNDOFF.get(dtype, ACCUMULATED) for dtype in dtypes)
+
+
+def _ulps(one: Values, other: Values) -> int:
+    """Return the largest distance in representable numbers; 0 for other dtypes."""
+    kind = _ORDERED.get(one.dtype)
+    if kind is None or one.dtype != other.dtype or not len(one.raw):
+        return 0
+    a, b = (_ordered(values.raw.view(kind)) for values in (one, other))
+    return int((np.maximum(a, b) - np.minimum(a, b)).max())
+
+
+def _ordered(bits: Raw) -> Raw:
+    """Map the bits of floating numbers to unsigned integers in the numbers' own order.
+
+    A negative number's magnitude bits are turned over; -0 and 0 become the same integer.
+    """
+    width = bits.itemsize * 8
+    mask = bits >> (width - 1)
+    signed = (bits ^ (mask & np.iinfo(bits.dtype).max)) - mask
+    unsigned: Raw = signed.view(f"u{bits.itemsize}")
+    turned: Raw = unsigned ^ unsigned.dtype.type(1 << (width - 1))
+    return turned
+
+
+@dataclass(frozen=True, slots=True)
+class Rearranged:
+    """A candidate whose axes are permuted, and how it differs once they are put back."""
+
+    axes: tuple[int, ...]
+    difference: ExactDifference
+
+
+def rearranged(reference: Values, candidate: Values, limit: float) -> Rearranged | None:
+    """Find an order of the candidate's axes in which it agrees with the reference.
+
+    Args:
+        limit: relative error up to which both agree.
+
+    Returns:
+        The first such order other than the present one; None where there is none.
+    """
+    if reference.raw.ndim != candidate.raw.ndim or not 2 <= reference.raw.ndim <= _MAX_AXES:
+        return None
+    for axes in permutations(range(candidate.raw.ndim)):
+        turned = candidate.raw.transpose(axes)
+        if axes == tuple(range(len(axes))) or turned.shape != reference.raw.shape:
+            continue
+        found = exact_difference(reference, Values(candidate.dtype, turned))
+        if found.relative <= limit:
+            return Rearranged(axes, found)
+    return None
+
+
+def merged(parts: Iterable[ExactDifference]) -> ExactDifference:
+    """Add the differences of several parts up."""
+    return reduce(ExactDifference.added, parts, ExactDifference())

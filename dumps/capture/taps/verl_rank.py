@@ -1,0 +1,76 @@
+"""One rank of verl's actor under capture: what is recorded of the step in progress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from dumps.capture.session import Session
+from dumps.capture.step_sketches import Part, StepSketches
+from dumps.capture.sync_step import announce_step
+from dumps.capture.update_record import UpdateRecord
+
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"}
+
+
+@dataclass
+class Rank:
+    """This process's rank.
+
+    Args:
+        step: in progress, numbered from 1.
+        phase: whose forward pass runs, such as "actor.train".
+        data_parallel: size of the actor's data-parallel group.
+        ulysses: of the group whose ranks share sequences.
+        sketches: None where the plan asks for none.
+        terms: of the loss that are still to be summed for this micro-batch.
+    """
+
+    step: int = 1
+    phase: str = ""
+    module: torch.nn.Module | None = None
+    data_parallel: int = 1
+    ulysses: int = 1
+    sketches: StepSketches | None = None
+    record: UpdateRecord = field(default_factory=UpdateRecord)
+    terms: list[str] = field(default_factory=list)
+
+    @property
+    def rank(self) -> int:
+        return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+
+    @property
+    def name(self) -> str:
+        return f"actor-{self.rank}"
+
+    def end_sketches(self, session: Session, rollout_worker: Any) -> list[Part]:
+        """Return the sketches of the step that ends, and look at the next one.
+
+        Args:
+            rollout_worker: verl's, whose rollout engine is given the weights now; None where none
+                is known.
+        """
+        sketches, step = self.sketches, self.step
+        if sketches is None or self.module is None:
+            return []
+        plan, following = session.plan, step + 1
+        with session.sketching("the weights"):
+            takes_rank = plan.takes_rank(self.rank)
+            if rollout_worker is not None and plan.sketches_sync(following) and takes_rank:
+                sketches.record_sync(self.module, engine_dtype(rollout_worker))
+            parts = list(sketches.end(step, self.rank, 1 / self.data_parallel))
+            announce_step(plan.run, following)
+            if plan.sketches_step(following) and takes_rank:
+                if self.ulysses > 1:
+                    session.log.write("no sketch of activations: ranks share sequences (Ulysses)")
+                sketches.begin(self.module, plan.modules, outputs=self.ulysses == 1)
+            return parts
+        return []
+
+
+def engine_dtype(rollout_worker: Any) -> torch.dtype | None:
+    """Return the dtype that the rollout engine is configured with."""
+    name = str(rollout_worker.config.rollout.dtype)
+    return getattr(torch, _DTYPES.get(name, name), None)

@@ -1,0 +1,264 @@
+"""Two steps of the real MindSpeed-RL's hybrid worker on a CPU, real dock and Megatron-core.
+
+A process of its own: MINDSPEED_RL_SRC, RANK and WORLD_SIZE in the environment, the file for what
+it did in the first argument. The rollout engine is a stand-in, which answers by a formula.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from transformers import AutoModelForCausalLM, AutoProcessor, GenerationMixin  # noqa: F401
+
+from tests.frameworks.megatron import real_model
+from tests.frameworks.megatron.on_cpu import CudaMeansCpu, trainable
+from tests.frameworks.megatron.train_once import fill
+from tests.frameworks.mindspeed_rl import absent
+from tests.frameworks.mindspeed_rl.tiny_run import (
+    CLIP,
+    EOS,
+    KL_COEFFICIENT,
+    LONGEST,
+    MICRO,
+    MINI,
+    MODEL,
+    PAD,
+    PROMPTS,
+    ROWS,
+    SAMPLES,
+    STEPS,
+    advantages,
+    answer,
+    prompt,
+    reference,
+)
+
+from megatron.core import parallel_state, tensor_parallel  # isort: skip
+from megatron.core.pipeline_parallel import get_forward_backward_func  # isort: skip
+
+
+class Dock:
+    """Calls the dock at once, where a Ray actor would be asked."""
+
+    def __init__(self, dock: Any) -> None:
+        self._dock = dock
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(remote=getattr(self._dock, name))
+
+
+class Nothing:
+    """Has every method and does nothing in it: MindSpeed-RL's resharding and its scheduler."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
+class Engine:
+    """A rollout engine that answers by a formula; the step makes its answers differ."""
+
+    step = 0
+    model = SimpleNamespace(parameters=lambda: iter([torch.zeros(1)]))
+
+    def generate_sequences(self, prompts: Any, **kwargs: Any) -> Any:
+        rows = [
+            answer([int(i) for i in asked], sample, self.step)
+            for asked in prompts
+            for sample in range(SAMPLES)
+        ]
+        width = max(map(len, rows))
+        return [torch.tensor([row + [PAD] * (width - len(row)) for row in rows])]
+
+
+def worker_class() -> Any:
+    """Import the real worker, which a capture hooks."""
+    sys.path.insert(0, os.environ["MINDSPEED_RL_SRC"])
+    import ray
+
+    ray.get = lambda value, *args, **kwargs: value
+    from mindspeed_rl.workers import actor_hybrid_worker, base_worker
+
+    actor_hybrid_worker.num_floating_point_operations = lambda *args: 0
+    base_worker.get_vllm_tp_group_ranks = lambda: [list(range(dist.get_world_size()))]
+    return actor_hybrid_worker.ActorHybridWorkerBase
+
+
+def as_vllm() -> None:
+    """Have vLLM's groups be Megatron's: the worker asks them which rank fills the dock."""
+    from vllm.distributed import parallel_state as groups
+
+    tensor = parallel_state.get_tensor_model_parallel_group()
+    ranks = dist.get_process_group_ranks(tensor)
+    alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)
+    groups.get_tensor_model_parallel_rank = parallel_state.get_tensor_model_parallel_rank
+    groups.get_tensor_model_parallel_group = lambda: SimpleNamespace(
+        device_group=tensor, first_rank=ranks[0]
+    )
+    groups.get_pipeline_model_parallel_group = lambda: SimpleNamespace(
+        rank_in_group=0, first_rank=dist.get_rank(), is_last_rank=True, device_group=alone
+    )
+
+
+def new_dock() -> Any:
+    """Return the real dock, as one process uses it."""
+    from mindspeed_rl.trainer.utils import transfer_dock
+    from mindspeed_rl.utils.metrics import Metric
+
+    kind = transfer_dock.GRPOTransferDock.__ray_metadata__.modified_class
+    return kind(PROMPTS, SAMPLES, metrics=Metric(), addition_columns=["labels"])
+
+
+def new_worker(kind: Any, dock: Any, tensor: int) -> Any:
+    """Return a worker with everything its `initialize` would build."""
+    from mindspeed_rl.models.actor_rollout_hybrid import ActorRolloutHybrid
+    from mindspeed_rl.utils import compute
+
+    compute.set_parallel_state(parallel_state)
+    compute.set_vocab_parallel(tensor_parallel.vocab_parallel_cross_entropy)
+    config = real_model.settings(MODEL, (tensor, 1, 1, 1), grouped=False)
+    models = real_model.chunk_models(MODEL, config, 64, 1)
+    for parameter in models[0].parameters():
+        if not hasattr(parameter, "partition_dim"):
+            parameter.partition_dim = -1
+    fill(models, 0, MODEL["num_hidden_layers"])
+    chunks, optimizer = trainable(config, models)
+    megatron = SimpleNamespace(
+        stage="ray_grpo",
+        tensor_model_parallel_size=tensor,
+        context_parallel_size=1,
+        context_parallel_algo="ulysses_cp_algo",
+        attention_mask_type="causal",
+        global_batch_size=ROWS,
+        train_iters=STEPS,
+    )
+    worker = object.__new__(kind)
+    vars(worker).update(
+        args=SimpleNamespace(iteration=0, consumed_train_samples=0),
+        iteration=0,
+        rl_config=settings(),
+        megatron_config=megatron,
+        generate_config=SimpleNamespace(
+            sampling_config={"max_tokens": LONGEST}, data_parallel_size=1, max_model_len=32
+        ),
+        tokenizer=SimpleNamespace(pad=PAD, eod=EOS, vocab_size=64),
+        parallel_state=parallel_state,
+        model=chunks,
+        optimizer=optimizer,
+        inference_model=Engine(),
+        sharding_manager=Nothing(),
+        enable_partial_rollout=False,
+        profiler_config=None,
+        actor_profiler=None,
+        prof_iteration=1,
+        num_floating_point_operations_so_far=0,
+        idx=0,
+        sampling_transfer_dock=None,
+        mm_sampling_transfer_dock=None,
+    )
+    from mindspeed_rl.utils.zmq_communication import ZMQ_ROLE_NONE
+
+    worker.zmq_role = ZMQ_ROLE_NONE
+    worker.td, worker.mm_td = Dock(dock), None
+    worker.actor_hybrid = ActorRolloutHybrid(
+        chunks,
+        megatron_config=megatron,
+        optimizer=optimizer,
+        opt_param_scheduler=Nothing(),
+        inference_model=worker.inference_model,
+        sharding_manager=worker.sharding_manager,
+        mini_batch_size_per_dp=MINI,
+        stage="ray_grpo",
+        clip_ratio=CLIP,
+        micro_batch_size=MICRO,
+        forward_backward_func=get_forward_backward_func(),
+        entropy_coeff=0.0,
+        kl_penalty="low_var_kl",
+    )
+    return worker
+
+
+def settings() -> Any:
+    """Return the RL settings the worker asks for."""
+    return SimpleNamespace(
+        n_samples_per_prompt=SAMPLES,
+        guarantee_order=True,
+        filter_groups_enable=False,
+        async_engine=False,
+        reuse_image_embeds=False,
+        multi_turn_enable=False,
+        use_dp_batch_balance=False,
+        partial_rollout_max_split=1,
+        actor_rollout_dispatch_size=ROWS,
+        actor_logprob_dispatch_size=ROWS,
+        actor_update_dispatch_size=ROWS,
+        zmq_communication=False,
+    )
+
+
+def put(dock: Any, **columns: list[torch.Tensor]) -> None:
+    """Put columns of every row into the dock."""
+    from mindspeed_rl.utils.pad_process import padding_dict_to_tensor_dict
+
+    dock.put_experience(padding_dict_to_tensor_dict(columns), list(range(ROWS)))
+
+
+def train(worker: Any, dock: Any) -> list[dict[str, Any]]:
+    """Run the stages of a step in the trainer's order; return what the dock held, step by step."""
+    from mindspeed_rl.trainer.utils.transfer_dock import put_prompts_experience
+
+    done = []
+    leads = parallel_state.get_tensor_model_parallel_rank() == 0
+    for step in range(1, STEPS + 1):
+        asked = [torch.tensor(prompt(number, step)) for number in range(PROMPTS)]
+        columns, index = put_prompts_experience(
+            {"prompts": asked, "labels": [torch.tensor([7])] * PROMPTS}, SAMPLES, ["labels"]
+        )
+        dock.put_experience(columns, index, is_prompt=True)
+        worker.inference_model.step = step
+        worker.generate_sequences()
+        worker.compute_log_prob()
+        if leads:
+            lengths = [int(n) for n in dock.experience_data["response_length"]]
+            put(
+                dock,
+                ref_log_prob=[reference(row, n) for row, n in enumerate(lengths)],
+                advantages=[advantages(row, n) for row, n in enumerate(lengths)],
+            )
+        weights = {
+            name: value.clone()
+            for name, value in worker.model[0].module.state_dict().items()
+            if isinstance(value, torch.Tensor)
+        }
+        wanted = ("input_ids", "responses", "old_log_prob", "ref_log_prob", "advantages")
+        rows = {name: list(dock.experience_data[name]) for name in wanted} if leads else {}
+        worker.update(SimpleNamespace(value=KL_COEFFICIENT))
+        norms = [] if not leads else list(dock.metrics.metric["actor/grad_norm"])
+        left = "step" in vars(worker.optimizer)
+        done.append({"weights": weights, "dock": rows, "norms": norms, "left": left})
+        dock.clear()
+        dock.metrics.reset()
+    return done
+
+
+def main(out: str) -> None:
+    """Run as one rank of a tensor-parallel group of all processes."""
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    real_model.start(world, 1, 1, 1)
+    absent.install()
+    kind = worker_class()
+    as_vllm()
+    dock = new_dock()
+    done = train(new_worker(kind, dock, world), dock)
+    torch.save(done, f"{out}.{rank}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    with CudaMeansCpu():
+        main(sys.argv[1])

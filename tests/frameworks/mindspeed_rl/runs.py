@@ -1,0 +1,54 @@
+"""Runs of the real MindSpeed-RL's worker by `real_worker`, captured or replayed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SOURCE = os.environ.get("MINDSPEED_RL_SRC")
+BIN = Path(sys.executable).parent
+START = Path(__file__).resolve().parents[1] / "start.py"
+TIMEOUT_S = 400
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run: what a capture wrote, and what each rank says it did, step by step."""
+
+    capture: Path
+    ranks: list[list[dict[str, Any]]]
+
+
+def run(folder: Path, name: str, world: int, *prefix: str, **environment: str) -> Ran:
+    """Train two steps under a command of `align`, with one process a tensor-parallel rank."""
+    import torch
+
+    out = folder / name
+    done = start(out, world, [*prefix, "-o", str(folder / f"{name}-run")], environment)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    ranks = [torch.load(f"{out}.{rank}", weights_only=False) for rank in range(world)]
+    return Ran(folder / f"{name}-run", ranks)
+
+
+def start(
+    out: Path, world: int, prefix: list[str], environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run the ranks under torchrun, on a port of their own."""
+    command = [
+        *(str(BIN / "align"), *prefix, "--", sys.executable, "-m", "torch.distributed.run"),
+        *("--nproc-per-node", str(world), "--rdzv-backend", "c10d"),
+        *("--rdzv-endpoint", "127.0.0.1:0", str(START)),
+        *("tests.frameworks.mindspeed_rl.real_worker", str(out)),
+    ]
+    return subprocess.run(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
