@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from align.core.config_value import EffectiveConfig
     from tokenizer_check.data_prompts import DataPrompts
 
-Compare = Callable[[RunData, RunData], RungResult]
+Compare = Callable[..., RungResult]  # of reference, candidate; further runs by keyword
 
 _TEMPLATE_OPTIONS = "data.apply_chat_template_kwargs."
 
@@ -178,13 +178,19 @@ def climb(
     candidate: RunData,
     *,
     on_rung: Callable[[Rung], None] = lambda rung: None,
+    **further: Sequence[RunData],
 ) -> Report:
-    """Compare every rung and judge. ``on_rung`` is told each rung before it is compared."""
+    """Compare every rung and judge. ``on_rung`` is told each rung before it is compared.
+
+    Args:
+        further: ``noise`` and ``referee``, the runs that layers' limits are taken from.
+    """
     compare = comparisons()
     results = []
     for rung in RUNGS:
         on_rung(rung)
-        results.append(compare[rung](reference, candidate))
+        more = further if rung in (Rung.FORWARD, Rung.BACKWARD) else {}
+        results.append(compare[rung](reference, candidate, **more))
     return Report(summarise(reference), summarise(candidate), judge(results), tuple(results))
 
 

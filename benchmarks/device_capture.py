@@ -80,7 +80,8 @@ def built(sizes: dict[str, Any], tokens: int) -> tuple[nn.Module, Tensor]:
 
     torch.manual_seed(0)
     config = Qwen2Config(**sizes, use_cache=False, tie_word_embeddings=False)
-    model = Qwen2ForCausalLM(config).to(torch.bfloat16).train()
+    model: nn.Module = Qwen2ForCausalLM(config)
+    model.to(torch.bfloat16).train()
     return model, torch.randint(0, sizes["vocab_size"], (2, tokens // 2))
 
 

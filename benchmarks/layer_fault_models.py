@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from align.stack import numerics
+from align.stack.faults.forward import swapped_in_attention
 from align.stack.faults.registry import faults
 from align.stack.pipeline import Pipeline
 
@@ -34,6 +35,9 @@ class Planted:
         edit: what is done to the candidate.
         in_bfloat16: whether it changes anything in a model that computes in bfloat16.
         is_packed: rows lie end to end in one.
+        scale: of the loss.
+        below_noise: what must be named in bfloat16, where that is another part: a fault of every
+            layer that shows in gradients alone is met in the last layer first.
     """
 
     name: str
@@ -43,13 +47,18 @@ class Planted:
     is_packed: bool = False
     scale: float = 1.0
     architecture: str = "qwen2"
+    below_noise: str | None = None
+
+    def must_name(self, dtype: str) -> str:
+        """Return part of what the first finding must name."""
+        return self.below_noise or self.expected if dtype == "bfloat16" else self.expected
 
 
 def build(seed: int, architecture: str = "qwen2", *, std: float = 0.02) -> Any:
     """Return a model with random weights, the same for the same seed."""
     import transformers
 
-    shared = {
+    shared: dict[str, Any] = {
         **HARNESS,
         "num_hidden_layers": 4,
         "num_attention_heads": 4,
@@ -65,9 +74,9 @@ def build(seed: int, architecture: str = "qwen2", *, std: float = 0.02) -> Any:
         torch.manual_seed(seed)
         if architecture == MIXTURE:
             sparse = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
-            config: Any = transformers.Qwen3MoeConfig(**shared, **sparse, head_dim=16)
+            config = transformers.Qwen3MoeConfig(**shared, **sparse)
             return transformers.Qwen3MoeForCausalLM(config).train()
-        model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**shared)).train()
+        model: Any = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**shared)).train()
         for name, parameter in model.named_parameters():
             if name.endswith("_proj.bias"):  # transformers starts them at 0
                 torch.nn.init.normal_(parameter, std=0.02)
@@ -107,13 +116,13 @@ def candidate(planted: Planted, seed: int, profile: str) -> Any:
 
 
 def perturbed(seed: int) -> Edit:
-    """Return an edit that moves each embedding by one rounding to bfloat16, up or down."""
+    """Return an edit that moves each embedding by one rounding of its dtype, up or down."""
 
     def edit(model: Any) -> None:
         def hook(module: Any, inputs: Any, output: Tensor) -> Tensor:
             generator = torch.Generator().manual_seed(seed)
             up = torch.randint(0, 2, output.shape, generator=generator) * 2 - 1
-            return (output * (1 + up * 2.0**-8)).to(output.dtype)
+            return (output * (1 + up * torch.finfo(output.dtype).eps / 2)).to(output.dtype)
 
         model.model.embed_tokens.register_forward_hook(hook)
 
@@ -139,8 +148,10 @@ def planted_faults() -> tuple[Planted, ...]:
         Planted("attention scale 1 % off in one layer", f"{at}.self_attn", scores_scaled(1.01)),
         Planted("one weight off by 10 % of the largest", f"{at}.mlp.down_proj.weight", _weight),
         Planted("the whole model in bfloat16", "bfloat16", _bfloat16_model, in_bfloat16=False),
-        *(_from_zoo(name) for name in ("rope_interleaved", "qkv_bias_dropped", "attention_scale")),
-        _from_zoo("softmax_bfloat16", in_bfloat16=False),
+        _from_zoo("rope_interleaved", below_noise="self_attn"),
+        _from_zoo("qkv_bias_dropped"),
+        _from_zoo("attention_scale", below_noise="self_attn"),
+        Planted("softmax_bfloat16", "layers.0.self_attn", _bfloat16_softmax, in_bfloat16=False),
         _from_zoo("one_norm_eps"),
         _from_zoo("router_bfloat16", in_bfloat16=False, architecture=MIXTURE),
         Planted("packed_attends_across", "layers.0.self_attn", _together, is_packed=True),
@@ -180,6 +191,15 @@ def _bfloat16_mlp(model: Any) -> None:
 
 def _bfloat16_model(model: Any) -> None:
     model.to(torch.bfloat16)
+
+
+def _bfloat16_softmax(model: Any) -> None:
+    softmax = torch.nn.functional.softmax
+
+    def rounded(scores: Tensor, dim: int, **_: Any) -> Tensor:
+        return softmax(scores.bfloat16(), dim=dim).to(scores.dtype)
+
+    swapped_in_attention(model, torch.nn.functional, "softmax", rounded)
 
 
 def _weight(model: Any) -> None:

@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _debugger(work: Path, level: str) -> Any:
-    from msprobe.pytorch import PrecisionDebugger  # type: ignore[import-not-found]
+    from msprobe.pytorch import PrecisionDebugger
 
     tensor = {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"}
     config = {
@@ -70,7 +70,7 @@ def _dump(debugger: Any, planted: Planted, profile: str, step: int) -> int:
 
 
 def _compared(work: Path, target: int, golden: int) -> dict[str, Any]:
-    from msprobe.pytorch.compare.pt_compare import pt_compare  # type: ignore[import-not-found]
+    from msprobe.pytorch.compare.pt_compare import pt_compare
 
     out = work / f"compared_{target}"
     files = [str(work / f"step{step}" / "rank0" / "dump.json") for step in (target, golden)]

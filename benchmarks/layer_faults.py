@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,7 @@ from dumps.store.tensor_records import Phase
 
 SEEDS = (1, 2, 3)
 CLEAN_SEEDS = tuple(range(1, 9))
-FACTORS = (1.001, 1.002, 1.003, 1.005, 1.01, 1.02, 1.03)
+FACTORS = (1.002, 1.005, 1.01, 1.02, 1.05)
 CLEAN = "clean twin"
 SMALL, LARGE = (2, 32), (8, 128)
 LEVELS = ("L0", "mix")
@@ -124,10 +125,10 @@ def first_finding(recordings: Recordings, setting: Setting) -> Finding | None:
     return None
 
 
-def outcome(found: Sequence[Finding | None], planted: Planted) -> str:
+def outcome(found: Sequence[Finding | None], expected: str) -> str:
     """Say how often the fault is named first, and what else is."""
-    right = sum(each is not None and planted.expected in each.title.en for each in found)
-    wrong = [f for f in found if f is not None and planted.expected not in f.title.en]
+    right = sum(each is not None and expected in each.title.en for each in found)
+    wrong = [f for f in found if f is not None and expected not in f.title.en]
     text = f"{right}/{len(found)}"
     return f"{text}, wrongly: {wrong[0].title.en}" if wrong else text
 
@@ -139,7 +140,8 @@ def faults_table(recordings: Recordings, others: dict[tuple[str, str], dict[str,
     head += [f"msprobe {level}, {dtype}" for level, dtype in columns]
     rows = [head, ["---"] * len(head)]
     for planted in (Planted(CLEAN, "nothing"), *planted_faults()):
-        cells = [planted.name, f"`{planted.expected}`"]
+        also = f" (`{planted.below_noise}`)" if planted.below_noise else ""
+        cells = [planted.name, f"`{planted.expected}`{also}"]
         for dtype in DTYPES:
             if dtype == "bfloat16" and not planted.in_bfloat16:
                 cells.append("is no fault there")
@@ -149,9 +151,8 @@ def faults_table(recordings: Recordings, others: dict[tuple[str, str], dict[str,
             if planted.name == CLEAN:
                 cells.append(f"silent in {sum(f is None for f in found)}/{len(found)}")
             else:
-                cells.append(outcome(found, planted))
-        for column in columns:
-            cells.append(_msprobe_cell(others[column].get(planted.name), planted))
+                cells.append(outcome(found, planted.must_name(dtype)))
+        cells += [_msprobe_cell(others[c].get(planted.name), planted, c[1]) for c in columns]
         rows.append(cells)
         print(f"| {' | '.join(cells)} |", file=sys.stderr, flush=True)
     return _as_markdown(rows)
@@ -162,7 +163,6 @@ def limits_table(recordings: Recordings) -> str:
     settings = [
         ("2 x 32 tokens", SMALL, 0.02),
         ("8 x 128 tokens", LARGE, 0.02),
-        ("2 x 32 tokens, peaked attention", SMALL, 0.15),
         ("8 x 128 tokens, peaked attention", LARGE, 0.15),
     ]
     head = ["three steps of", "noise runs", *(f"{100 * (f - 1):.2g} %" for f in FACTORS)]
@@ -178,7 +178,7 @@ def limits_table(recordings: Recordings) -> str:
                     )
                     for seed in SEEDS
                 ]
-                cells.append(outcome(found, planted))
+                cells.append(outcome(found, planted.expected))
             rows.append(cells)
             print(f"| {' | '.join(cells)} |", file=sys.stderr, flush=True)
     return _as_markdown(rows)
@@ -190,25 +190,31 @@ def msprobe(python: str, folder: Path, levels: Sequence[str]) -> dict[tuple[str,
     for level in levels:
         for dtype in DTYPES:
             work = folder / f"msprobe-{level}-{dtype}"
+            known = work.with_suffix(".json")
+            if known.is_file():
+                found[level, dtype] = json.loads(known.read_text(encoding="utf-8"))
+                continue
             work.mkdir()
             command = [python, "-m", "benchmarks.layer_fault_msprobe", str(work), level, dtype]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
             if lines:
-                found[level, dtype] = json.loads(lines[-1].removeprefix("RESULT "))
+                known.write_text(lines[-1].removeprefix("RESULT "), encoding="utf-8")
+                found[level, dtype] = json.loads(known.read_text(encoding="utf-8"))
+                shutil.rmtree(work)
             else:
                 print(f"msprobe {level} {dtype} failed: {done.stderr[-500:]}", file=sys.stderr)
     return found
 
 
-def _msprobe_cell(found: dict[str, Any] | None, planted: Planted) -> str:
+def _msprobe_cell(found: dict[str, Any] | None, planted: Planted, dtype: str) -> str:
     if found is None:
         return "is no fault there"
     if found["first"] is None:
         return f"{found['rows']}/{found['rows']} pass"
     name = found["first"].split(".")
     module = ".".join(part for part in name if part not in ("Module", "model"))[:60]
-    right = planted.expected != "nothing" and planted.expected in found["first"]
+    right = planted.name != CLEAN and planted.must_name(dtype) in found["first"]
     verdict = "right" if right else "wrong"
     return f"{verdict}: {found['failed']} of {found['rows']} fail, first `{module}`"
 
@@ -222,14 +228,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--msprobe", help="a Python with mindstudio-probe; left out if not given")
     parser.add_argument("--levels", default=",".join(LEVELS), help="msprobe's levels to measure")
+    parser.add_argument("--work", type=Path, help="keep what msprobe says there, and use it again")
     parser.add_argument("--write-docs", type=Path, help="file with the marked tables")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+        folder = options.work or Path(made)
         others = {}
         if options.msprobe:
             others = msprobe(options.msprobe, folder, options.levels.split(","))
-        recordings = Recordings(folder / "runs")
+        recordings = Recordings(Path(made) / "runs")
         faults = faults_table(recordings, others)
         limits = limits_table(recordings)
     text = (

@@ -10,7 +10,7 @@ from align.core.errors import ExitCode, RunError
 
 
 @click.command("export")
-@click.argument("run", type=click.Path(path_type=Path, exists=True), metavar="RUN")
+@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
 @click.option(
     "-o",
     "--out",

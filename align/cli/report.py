@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 
+from align.cli.layers import NOISE_RUNS
 from align.cli.options import exit_code, fail_on_option, json_option, lang_option
 from align.cli.progress import progress_bar
+from align.cli.rung_diff import run_options
 from align.cli.sides import find_run, load, sides, size_bytes
 from align.core.errors import DocumentError, ExitCode
 from align.core.report import Report
@@ -19,6 +21,7 @@ from align.core.verdict import VerdictStatus
 
 @click.command()
 @sides(required=False)
+@run_options(NOISE_RUNS)
 @click.option(
     "-o",
     "--out",
@@ -47,6 +50,7 @@ def command(
     lang: str,
     fail_on: str,
     as_json: bool,
+    **further: tuple[Path, ...],
 ) -> None:
     """Compare run CAND (under test) with run REF (trusted) and write the report.
 
@@ -59,7 +63,7 @@ def command(
     elif reference is None or candidate is None:
         raise click.UsageError("give REF and CAND, or --from report.json", ctx)
     else:
-        report = compare_runs(reference, candidate, reference_files, candidate_files)
+        report = compare_runs(reference, candidate, reference_files, candidate_files, **further)
     if out is None and not as_json:
         out = Path("align-report")
     present(report, out, lang, as_json)
@@ -73,14 +77,22 @@ def compare_runs(
     candidate: Path,
     reference_files: tuple[Path, ...] = (),
     candidate_files: tuple[Path, ...] = (),
+    **further: tuple[Path, ...],
 ) -> Report:
-    """Discover, read and compare two runs, with a progress bar on a terminal."""
+    """Discover, read and compare two runs, with a progress bar on a terminal.
+
+    Args:
+        further: ``noise`` and ``referee``, the runs that layers' limits are taken from.
+    """
     from align.ladder import climb
 
     runs = find_run(reference, reference_files), find_run(candidate, candidate_files)
-    with progress_bar(sum(map(size_bytes, runs))) as bar:
+    more = {name: [find_run(path, ()) for path in paths] for name, paths in further.items()}
+    everything = (*runs, *(run for each in more.values() for run in each))
+    with progress_bar(sum(map(size_bytes, everything))) as bar:
         loaded = [load(run, bar.advance) for run in runs]
-        return climb(*loaded, on_rung=lambda rung: bar.stage(rung.value))
+        others = {name: [load(run, bar.advance) for run in each] for name, each in more.items()}
+        return climb(*loaded, on_rung=lambda rung: bar.stage(rung.value), **others)
 
 
 def compare_quietly(reference: Path, candidate: Path) -> Report:

@@ -23,8 +23,8 @@ def run_options(helps: Mapping[str, str]) -> Callable[[Command], Command]:
     """Add options that take a run each and may be repeated, with their help."""
 
     def decorate(function: Command) -> Command:
-        for name, text in reversed(helps.items()):
-            path = click.Path(path_type=Path, exists=True)
+        for name, text in reversed(list(helps.items())):
+            path = click.Path(path_type=Path)
             option = click.option(f"--{name}", type=path, multiple=True, metavar="RUN", help=text)
             function = option(function)
         return function
@@ -61,6 +61,7 @@ def diff_command(
     @click.pass_context
     def diff(
         ctx: click.Context,
+        /,
         reference: Path,
         candidate: Path,
         reference_files: tuple[Path, ...],

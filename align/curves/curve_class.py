@@ -41,7 +41,7 @@ class CurveClass(str, Enum):
 
 _WORDS = {
     CurveClass.NONFINITE: Text("NaN or infinity", "NaN 或无穷"),
-    CurveClass.COLLAPSE: Text("collapse", "崩溃"),
+    CurveClass.COLLAPSE: Text("collapse", "塌缩"),
     CurveClass.DEFINITION: Text("definition difference", "定义不同"),
     CurveClass.PERMUTATION: Text("permutation", "次序不同"),
     CurveClass.MAGNITUDE: Text("order of magnitude", "数量级不同"),

@@ -24,6 +24,7 @@ LEVEL_CHANGES = Threshold(
     0.01, source="one offset in a hundred may be called a step or a drift by chance"
 )
 SURE = Threshold(4.0, source="twice a log likelihood ratio of 2: one course e^2 times as likely")
+_MAX_AUTOCORRELATION = 0.97
 _GRID = 40  # places a ramp may begin or end at
 _EARLY = 0.05  # a change in the first twentieth leaves one level: an offset
 
@@ -35,8 +36,8 @@ class Shape:
     Args:
         kind: OFFSET, STEP or DRIFT.
         changes: indices at which the difference changes its level, found by ruptures.
-        begin, end: indices between which it moves: 0, 0 for an offset; a smoothing window apart at
-            most for a step.
+        begin, end: indices between which it moves: 0, 0 for an offset; two smoothing windows apart
+            at most for a step.
         p: of the largest CUSUM, if the level never changed.
         is_sure: a step can be told from a drift.
     """
@@ -58,7 +59,7 @@ def shape_of(difference: FloatArray) -> Shape:
     late = max(MIN_WINDOW, int(_EARLY * len(difference)))
     if p > LEVEL_CHANGES.value or end <= late:
         return Shape(CurveClass.OFFSET, changes, 0, 0, p, True)
-    if end - begin <= window_for(len(difference)):
+    if end - begin <= 2 * window_for(len(difference)):
         return Shape(CurveClass.STEP, changes, begin, end, p, is_sure)
     return Shape(CurveClass.DRIFT, changes, begin, end, p, is_sure)
 
@@ -67,23 +68,22 @@ def change_points(values: FloatArray) -> tuple[int, ...]:
     """Return the indices at which a series [n] takes a new level, of 5 steps at least.
 
     The penalty of a level is 2 log n times the variance of independent steps, enlarged for
-    first-order autocorrelation r: s^2 (1 + r) / (1 - r). Noise and r come from what is left around
-    a first, coarser set of levels. Source: Yao 1988 (BIC); exact search: ruptures, KernelCPD.
+    first-order autocorrelation r: s^2 (1 + r) / (1 - r). Both come from successive differences,
+    which a few changes of level leave as they are: their own lag-one autocorrelation is
+    -(1 - r) / 2, their variance 2 s^2 (1 - r). Source: Yao 1988 (BIC); exact search: ruptures.
     """
     from ruptures.detection import KernelCPD  # type: ignore[import-untyped]
 
-    if len(values) < 4 * MIN_WINDOW or np.ptp(values) == 0:
+    moves = np.diff(values)
+    size = float(moves @ moves)
+    if len(values) < 4 * MIN_WINDOW or size == 0:
         return ()
+    r = 1 + 2 * float(moves[1:] @ moves[:-1]) / size
+    r = min(max(r, 0.0), _MAX_AUTOCORRELATION)
+    variance = size / len(moves) / (2 * (1 - r)) * (1 + r) / (1 - r)
     search = KernelCPD(kernel="linear", min_size=MIN_WINDOW).fit(values.reshape(-1, 1))
-    found: tuple[int, ...] = ()
-    for _ in range(2):
-        residual = values - _levels(values, found)
-        r = lag_one_autocorrelation(residual)
-        penalty = 2 * math.log(len(values)) * float(residual.var()) * (1 + r) / (1 - r)
-        if not penalty > 0:
-            return found
-        found = tuple(int(at) for at in search.predict(pen=penalty)[:-1])
-    return found
+    found = search.predict(pen=2 * math.log(len(values)) * variance)
+    return tuple(int(at) for at in found[:-1])
 
 
 def level_change_p(difference: FloatArray, residual: FloatArray) -> float:
@@ -113,7 +113,7 @@ def _levels(values: FloatArray, changes: tuple[int, ...]) -> FloatArray:
 def _best_move(values: FloatArray, correlation: float) -> tuple[int, int, bool]:
     """Fit one level that becomes another between two steps; return these, and if that is sure.
 
-    The likelier of the best move within a smoothing window and the best longer ramp.
+    The likelier of the best move within two smoothing windows and the best longer ramp.
     """
     num = len(values)
     places = np.unique(np.linspace(0, num, _GRID + 1).astype(np.int64))
@@ -126,7 +126,7 @@ def _best_move(values: FloatArray, correlation: float) -> tuple[int, int, bool]:
     ramp_share, step_share = np.clip((time - begin) / length, 0, 1), (time >= begin).astype(float)
     share = np.where(end > begin, ramp_share, step_share)
     rss = _least_squares(_whiten(values[None], correlation)[0], _whiten(share, correlation))
-    is_short = (end - begin)[:, 0] <= window_for(num)
+    is_short = (end - begin)[:, 0] <= 2 * window_for(num)
     short, ramp = (int(np.argmin(np.where(kept, rss, np.inf))) for kept in (is_short, ~is_short))
     tiny = float(np.finfo(np.float64).tiny)
     gain = num * math.log((float(rss[ramp]) + tiny) / (float(rss[short]) + tiny))

@@ -17,7 +17,7 @@ from align.curves.classify import Classified
 from align.curves.curve_class import CurveClass
 from align.curves.diverge import is_testable
 from align.curves.noise import FAMILY_ALPHA, error_of_average
-from align.curves.onset import NOISE_BAND
+from align.curves.onset import NOISE_BAND, Onset
 from align.curves.pair import FloatArray, PairedMetric, Pairing
 from align.curves.prominence import prominence, task_of
 from align.curves.shift import relative_to
@@ -233,21 +233,26 @@ def _curve_pair(
         note=note,
         finding_id=None if finding is None else finding.id,
         onset=None if onset is None else (onset.step, onset.step + onset.uncertainty),
-        noise=_noise_band(metric, window),
+        noise=_noise_band(metric, window, onset),
         task=task_of(metric.name) if is_task else None,
     )
 
 
-def _noise_band(metric: PairedMetric, window: int) -> float | None:
+def _noise_band(metric: PairedMetric, window: int, onset: Onset | None) -> float | None:
     """Return how far two equal curves differ, smoothed, within 3 standard errors.
 
-    In the metric's own unit, from how the difference scatters around its own levels.
+    In the metric's own unit, from how the difference scatters and wanders around its line, before
+    and since its onset apart.
     """
     finite = metric.finite_only()
     if not is_testable(metric):
         return None
-    difference = finite.candidate - finite.reference
-    rest = difference - smooth(difference, 2 * window + 1)
+    rest = finite.candidate - finite.reference
+    if onset is not None:
+        since = finite.steps >= onset.step
+        for part in (since, ~since):
+            if part.any():
+                rest[part] -= rest[part].mean()
     band = NOISE_BAND.value * error_of_average(rest, window) if np.ptp(rest) > 0 else 0.0
     return band if math.isfinite(band) else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from align.frameworks.hook_point import HookPoint
 
 _WORKER = "workers.actor_hybrid_worker"
-_LOSS = "new, old and reference log_probs, advantages and loss of a micro-batch"
+_LOSS_YIELDS = "new, old and reference log_probs, advantages and loss of a micro-batch"
 
 
 def _point(module: str, attribute: str, tap: str, yields: str) -> HookPoint:
@@ -14,7 +14,7 @@ def _point(module: str, attribute: str, tap: str, yields: str) -> HookPoint:
 
 
 def _loss(name: str, attribute: str) -> HookPoint:
-    return _point(f"models.loss.{name}_actor_loss_func", attribute, "policy_loss", _LOSS)
+    return _point(f"models.loss.{name}_actor_loss_func", attribute, "policy_loss", _LOSS_YIELDS)
 
 
 HOOKS = (

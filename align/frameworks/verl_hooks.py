@@ -12,6 +12,7 @@ from align.frameworks.hook_point import HookPoint
 _RAY_TRAINER = "verl.trainer.ppo.ray_trainer"
 _V1 = "verl.trainer.ppo.v1.trainer_base"
 _ENGINE = "verl.workers.engine.fsdp.transformer_impl"
+_MEGATRON = "verl.workers.engine.megatron.transformer_impl"
 _WORKERS = "verl.workers.engine_workers"
 _DP_ACTOR = "verl.workers.actor.dp_actor"
 _VLLM = "verl.workers.rollout.vllm_rollout.utils"
@@ -53,6 +54,9 @@ HOOKS = (
     verl_point(_ENGINE, "FSDPEngine.initialize", "verl_worker:engine_ready", (0, 8), "modules"),
     verl_point(
         _ENGINE, "FSDPEngine.optimizer_step", "verl_worker:engine_update", (0, 8), "gradients"
+    ),
+    verl_point(
+        _MEGATRON, "MegatronEngine.optimizer_step", "verl_worker:engine_update", (0, 8), "gradients"
     ),
     verl_point(
         _ENGINE,

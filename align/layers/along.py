@@ -2,10 +2,10 @@
 
 With E = candidate - reference, ‖X + E‖² = ‖X‖² + 2⟨E, X⟩ + ‖E‖², and the two norms are sums over
 all elements. So ⟨E, X⟩ is known to the norms' own rounding, with ‖E‖² from the sketches, where it
-is of second order. Read off the sketches alone, ⟨S_E, S_X⟩ has a standard error of ‖E‖‖X‖ / 16: a
-16 x 16 sketch keeps 256 products of two independent sums. The cosine between an error of
-independent roundings and the reference has a standard error of 1 / sqrt(elements) instead, so a
-factor shows that is far smaller than the error.
+is of second order. Read off the sketches alone, ⟨S_E, S_X⟩ has a standard error of ‖E‖‖X‖ / 16,
+times sqrt((1 + 15 / rows)(1 + 15 / features)) for small tensors: 16 x 16 products are kept. The
+cosine between an error of independent roundings and the reference has a standard error of
+1 / sqrt(elements) instead, so a factor shows that is far smaller than the error.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from align.core.figure import Table
 from align.core.finding import Evidence, Finding, Side
@@ -81,6 +81,8 @@ def compare(
     )
     if not gradients.outputs.compared and not gradients.parameters.compared:
         return not_comparable(Rung.BACKWARD, Pair(Start.NOT_RECORDED))
+    if gradients.outputs.other_tokens and not gradients.outputs.compared:
+        return not_comparable(Rung.BACKWARD, replace(pair, start=Start.OTHER_ROWS))
     loss_inputs = same_loss_inputs(trainer_pair(reference, candidate, pair.reference.step))
     departure = gradients.outputs.departure
     right = Text("", "")

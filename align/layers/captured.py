@@ -53,7 +53,7 @@ def merged(files: Iterable[SketchFile]) -> CapturedStep:
     facts: dict[str, int] = defaultdict(int)
     for file in ranks:
         for record in sorted(file.records, key=lambda record: record.order):
-            phase, address = records[record.phase], (canonical_name(record.name), record.update)
+            phase, address = records[record.phase], (record.name, record.update)
             known = phase.get(address)
             phase[address] = record if known is None else added(known, record)
         for name, value in file.facts.items():
@@ -84,8 +84,3 @@ def added(one: TensorRecord, other: TensorRecord) -> TensorRecord:
         bfloat16=one.bfloat16 + other.bfloat16,
         digest=(one.digest + other.digest) % _WHOLE,
     )
-
-
-def canonical_name(name: str) -> str:
-    """Return a module's or parameter's Hugging Face name; captures record it under that name."""
-    return name

@@ -38,7 +38,7 @@ def _argument(rung: Rung, departure: Departure, sides: Sides) -> Finding:
         Text(
             f"{of.en} is called with {own} in the reference and {other} in the candidate "
             f"(argument {name})",
-            f"{of.zh} 的参数 {name} 在参考中为 {own}，在被测中为 {other}",
+            f"{of.zh}的参数 {name} 在参考中为 {own}，在被测中为 {other}",
         ),
         (own, other),
         _evidence(sides, departure),
@@ -47,7 +47,7 @@ def _argument(rung: Rung, departure: Departure, sides: Sides) -> Finding:
             f"{departure.before:.2g}.",
             f"这是最先出现的不同：此前所有张量一致（误差不超过 {departure.before:.2g}）。",
         ),
-        Text(f"Make this argument of {of.en} equal.", f"使 {of.zh} 的该参数一致。"),
+        Text(f"Make this argument of {of.en} equal.", f"使 {of.zh}的该参数一致。"),
     )
 
 
@@ -65,7 +65,7 @@ def _inputs(rung: Rung, departure: Departure, walk: DumpWalk, sides: Sides) -> F
         rung,
         Text(
             f"the two models are called with other inputs: {place.en} differs",
-            f"两侧模型的输入不同：{place.zh}不同",
+            f"两侧模型的输入不同：{place.zh} 不同",
         ),
         ("", ""),
         (*_evidence(sides, departure), *text.neighbourhood(walk, tensor)),
@@ -94,7 +94,7 @@ def _weights(rung: Rung, departure: Departure, walk: DumpWalk, sides: Sides) -> 
         rung,
         Text(
             f"{count} of {total} parameters differ; the first one used is {place.en}{numbers}",
-            f"{total} 个参数中有 {count} 个不同；最先使用的是{place.zh}{zh_numbers}",
+            f"{total} 个参数中有 {count} 个不同；最先使用的是 {place.zh}{zh_numbers}",
         ),
         (tensor.reference.norm, tensor.candidate.norm),
         (*_evidence(sides, departure), *text.neighbourhood(walk, tensor)),
@@ -120,7 +120,7 @@ def _shape(rung: Rung, departure: Departure, sides: Sides) -> Finding:
         rung,
         Text(
             f"{place.en} has the shape {own} in the reference and {other} in the candidate",
-            f"{place.zh}的形状在参考中为 {own}，在被测中为 {other}",
+            f"{place.zh} 的形状在参考中为 {own}，在被测中为 {other}",
         ),
         (str(own), str(other)),
         _evidence(sides, departure),
@@ -148,7 +148,7 @@ def _bits(rung: Rung, departure: Departure, walk: DumpWalk, sides: Sides) -> Fin
         rung,
         Text(
             f"bits differ first at {place.en}, whose inputs are equal bit for bit",
-            f"逐位比较最先在{place.zh}处不同，而其输入逐位相同",
+            f"逐位比较最先在 {place.zh} 处不同，而其输入逐位相同",
         ),
         (tensor.reference.digest or "", tensor.candidate.digest or ""),
         (*_evidence(sides, departure), *text.neighbourhood(walk, tensor)),
@@ -178,7 +178,7 @@ def _error(rung: Rung, departure: Departure, walk: DumpWalk, sides: Sides) -> Fi
         rung,
         Text(
             f"{first.en} first at {place.en}, {how.en}, where rounding explains {limit.value:.2g}",
-            f"{first.zh}最早在{place.zh}处不同，{how.zh}，而舍入只能解释 {limit.value:.2g}",
+            f"{first.zh}最早在 {place.zh} 处不同，{how.zh}，而舍入只能解释 {limit.value:.2g}",
         ),
         (tensor.reference.norm, tensor.candidate.norm),
         (

@@ -59,7 +59,7 @@ def dtype_finding(rung: Rung, walk: DumpWalk, sides: Sides) -> Finding | None:
         rung,
         Text(
             f"{place.en} is {own} in the reference and {other} in the candidate",
-            f"{place.zh}在参考中为 {own}，在被测中为 {other}",
+            f"{place.zh} 在参考中为 {own}，在被测中为 {other}",
         ),
         (own, other),
         text.neighbourhood(walk, tensor),
@@ -89,7 +89,7 @@ def first_bits_finding(rung: Rung, walk: DumpWalk) -> Finding | None:
         rung,
         Text(
             f"the first {at} tensors are equal bit for bit, {place.en} is not",
-            f"前 {at} 个张量逐位相同，从{place.zh}开始不同",
+            f"前 {at} 个张量逐位相同，从 {place.zh} 开始不同",
         ),
         ("", ""),
         text.neighbourhood(walk, tensor),
@@ -119,7 +119,7 @@ def layout_finding(rung: Rung, walk: DumpWalk) -> Finding | None:
         rung,
         Text(
             f"{len(turned)} tensors have their axes in another order, the first is {place.en}",
-            f"{len(turned)} 个张量的轴顺序不同，第一个是{place.zh}",
+            f"{len(turned)} 个张量的轴顺序不同，第一个是 {place.zh}",
         ),
         (str(list(first.reference.shape)), str(list(first.candidate.shape))),
         (),

@@ -10,6 +10,7 @@ from align.layers.msprobe_compare import ComparedTensor, Method
 from align.layers.msprobe_pair import EntryPair
 from align.layers.msprobe_walk import Departure, DumpWalk
 from align.layers.pattern import Cause, Pattern, Place
+from dumps.readers.msprobe_keys import Direction
 
 _PLACES = (
     (Place.ROTARY, ("rotary", "rope")),
@@ -20,6 +21,7 @@ _PLACES = (
     (Place.LINEAR, ("_proj", "lm_head", "linear", "output_layer", "fc1", "fc2")),
 )
 _CLOSING = ("o_proj", "linear_proj", "dense")
+_OPENING = ("q_proj", "k_proj", "v_proj", "linear_qkv")
 _ALMOST_ALL = 0.9
 _SECTIONS = {
     "input": Text("input", "输入"),
@@ -41,7 +43,7 @@ def where(pair: EntryPair, place: tuple[str, ...]) -> Text:
     section = _BACKWARD.get(place[0]) if backward else None
     section = section or _SECTIONS[place[0]]
     name = ".".join(place[1:])
-    return Text(f"{section.en} {name} of {of}", f"{zh_of} 的{section.zh} {name}")
+    return Text(f"{section.en} {name} of {of}", f"{zh_of}的{section.zh} {name}")
 
 
 def module(pair: EntryPair) -> Text:
@@ -53,7 +55,7 @@ def module(pair: EntryPair) -> Text:
         zh_again = f"，第 {call + 1} 次调用" if call else ""
         return Text(f"{pair.name} ({kind}{again})", f"{pair.name}（{kind}{zh_again}）")
     inside = pair.inside or "the model"
-    return Text(f"{kind} in {inside}", f"{pair.inside or '模型'} 中的 {kind}")
+    return Text(f"{kind} in {inside}", f"{pair.inside or '模型'} 中的 {kind} ")
 
 
 def size(tensor: ComparedTensor) -> Text:
@@ -153,6 +155,8 @@ def place_of(tensor: ComparedTensor) -> Place:
     last = pair.name.rsplit(".", 1)[-1].lower()
     if tensor.enters and last in _CLOSING and not tensor.is_parameter:
         return Place.ATTENTION
+    if last in _OPENING and pair.direction is not Direction.FORWARD:
+        return Place.ATTENTION  # what a gradient comes from lies behind the module
     if last in ("gate", "router"):
         return Place.ROUTER
     for place, words in _PLACES:

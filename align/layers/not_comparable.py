@@ -20,6 +20,11 @@ _WHY = {
         "the two runs computed with other position_ids; the tokens rung says why",
         "两次运行的 position_ids 不同，原因见 tokens 环节",
     ),
+    Start.OTHER_ROWS: Text(
+        "the first update trained on other rows of the step, as with another number of ranks; one "
+        "mini-batch a step makes them equal",
+        "第一次更新训练的是该步中不同的行（例如 rank 数不同）；每步只用一个 mini-batch 即可相同",
+    ),
 }
 
 

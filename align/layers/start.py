@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from align.layers.captured import CapturedStep, captured_steps
-from align.layers.floor import unit_roundoff
+from align.layers.floor import SKETCH, unit_roundoff
 from align.layers.measure import difference
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase, TensorRecord
@@ -20,6 +20,7 @@ class Start(Enum):
     OTHER_TOKENS = "other tokens"
     OTHER_POSITIONS = "other positions"
     OTHER_WEIGHTS = "other weights"
+    OTHER_ROWS = "other rows in the first update"
     SAME = "same"
 
 
@@ -100,6 +101,7 @@ def _weights(
         same = own.digest == other.digest
         error = difference(own, other).relative if same else float("inf")
         narrow = own.dtype != other.dtype
-        if error > (unit_roundoff(own, other) if narrow else 0.0):
+        # shards of one tensor are summed in another order
+        if error > (unit_roundoff(own, other) if narrow else SKETCH):
             found.append((error, address[0]))
     return tuple(sorted(found, key=lambda each: (-each[0], each[1])))

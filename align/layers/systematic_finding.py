@@ -11,6 +11,12 @@ from align.layers.pattern import place_of
 from align.layers.walk import Compared
 
 
+_IDS = {
+    Rung.FORWARD: "forward.first_divergence",
+    Rung.BACKWARD: "backward.first_divergence",
+}
+
+
 def systematic_finding(
     departure: Compared,
     rung: Rung,
@@ -33,7 +39,7 @@ def systematic_finding(
         place = Text(f"{scores[0]}: {record.name}", f"{scores[0]}：{record.name}")
         shape, check = _scores_shape(scores[1]), _SCORES
     return Finding(
-        id=f"{rung.value}.first_divergence",
+        id=_IDS[rung],
         rung=rung,
         severity=Severity.ERROR if found.is_statistical else Severity.WARNING,
         title=Text(

@@ -68,7 +68,7 @@ def input_addresses(
     family: Family, sizes: Sizes, dialect: Dialect, place: Place, rank: int
 ) -> dict[str, tuple[Address, ...]]:
     """Return the addresses of the inputs of the row-parallel modules one rank has."""
-    found = {}
+    found: dict[str, tuple[Address, ...]] = {}
     for entry in entries(family, sizes, dialect, place):
         piece = entry.pieces[0]
         if piece.shard.axis == 1 and ".experts." not in piece.name:

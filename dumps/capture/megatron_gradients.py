@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from dumps.capture.device import widest
-from dumps.capture.gradients import plain_name, squares
+from dumps.capture.gradients import gradient_squares, plain_name, squares
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,17 @@ class _Ranks:
     def of_data(self, parameter: nn.Parameter) -> int:
         """Return this rank's number among those that hold the same gradient of a parameter."""
         return self.data if getattr(parameter, "allreduce", True) else self.expert_data
+
+
+def rank_gradient_squares(model: Any, optimizer: Any) -> tuple[list[str], Tensor]:
+    """Return names and squared sums of the gradients this rank counts.
+
+    Args:
+        model: a module, whole or of FSDP's shards, or the list of a Megatron rank's chunks.
+    """
+    if isinstance(model, list | tuple):
+        return megatron_gradient_squares(model, optimizer)
+    return gradient_squares(model.named_parameters())
 
 
 def megatron_gradient_squares(

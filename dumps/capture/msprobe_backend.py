@@ -17,7 +17,7 @@ from typing import Any
 from align.core.errors import MissingPackageError, RunError
 from dumps.capture.plan import CapturePlan
 from dumps.store.atomic import write_atomic
-from dumps.store.run_index import append_file
+from dumps.store.run_index import append_file, append_whole
 
 FOLDER = "msprobe"
 
@@ -94,10 +94,11 @@ class Msprobe:
         self.step = None
         debugger.stop()
         debugger.step()  # writes
-        folder = self.run / FOLDER / f"step{step}"
+        folder, writer = self.run / FOLDER / f"step{step}", f"msprobe-{rank}"
         for name in (f"rank{rank}", f"proc{os.getpid()}"):  # with and without process group
             for path in sorted((folder / name).glob("*.json")):
-                append_file(self.run, f"msprobe-{rank}", path, None)
+                append_file(self.run, writer, path, step)
+        append_whole(self.run, writer, step)
 
     def _debugger(self) -> Any:
         from msprobe.pytorch import PrecisionDebugger

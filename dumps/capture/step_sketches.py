@@ -85,18 +85,13 @@ class StepSketches:
         if engine_dtype is not None and any(p.dtype != engine_dtype for p in model.parameters()):
             record_parameters(self.sync, model, Phase.SENT, engine_dtype)
 
-    def end(self, step: int, rank: int, gradient_scale: float = 1.0) -> Iterator[Part]:
-        """End a step: yield what it was, and the weights that the next one begins with.
-
-        Args:
-            gradient_scale: by which gradients of outputs are multiplied, where the framework's
-                loss is not that of the whole batch.
-        """
+    def end(self, step: int, rank: int) -> Iterator[Part]:
+        """End a step: yield what it was, and the weights that the next one begins with."""
         ended, sync = self.step, self.sync
         self.drop()
         self.sync = None
         if ended is not None and ended.sums:
-            yield Part(sketch_path(Path(), step, rank), step, rank, ended, gradient_scale)
+            yield Part(sketch_path(Path(), step, rank), step, rank, ended)
         if sync is not None and sync.sums:
             yield Part(sync_path(Path(), step + 1, rank), step + 1, rank, sync)
 
@@ -113,17 +108,10 @@ class Part:
     step: int
     rank: int
     recorder: Recorder
-    gradient_scale: float = 1.0
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what has to get to the host, by names of its own."""
         made = stacked(self.recorder)
-        if self.gradient_scale != 1.0:
-            phases = [phase for _, phase, _ in self.recorder.sums]
-            factors = [self.gradient_scale if phase == Phase.GRADIENT else 1.0 for phase in phases]
-            scale = torch.tensor(factors).to(made["moments"].device, non_blocking=True)
-            made["sketch"] = made["sketch"] * scale[:, None, None]
-            made["moments"] = made["moments"] * scale[:, None]
         return {f"{self.path.as_posix()}:{name}": tensor for name, tensor in made.items()}
 
     def writes(self, on_host: Mapping[str, Tensor]) -> dict[str, WriteFile]:

@@ -46,7 +46,7 @@ class TensorRecord:
         shape: of the first part.
         sketch: float64 [16, 16].
         l2, total, minimum, maximum: in float32 over all elements, NaN where one is.
-        bfloat16: how many elements bfloat16 holds exactly; counted of optimizer states alone.
+        zeros, bfloat16: how many elements are 0, and bfloat16 holds; of optimizer states alone.
         digest: equal for equal sets of (token or row, feature).
     """
 

@@ -43,24 +43,37 @@ class Attention(nn.Module):
         return self.o_proj(scores.softmax(-1) @ self.v_proj(x))
 
 
+class Layer(nn.Module):
+    """Attention over normed tokens, beside a residual."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.input_layernorm, self.self_attn = Norm(size), Attention(size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.self_attn(self.input_layernorm(x))
+
+
 class Block(nn.Module):
     """Embedding, two attention layers and a head."""
 
     def __init__(self, size: int = 16) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(32, size)
-        layers = [
-            nn.ModuleDict({"input_layernorm": Norm(size), "self_attn": Attention(size)})
-            for _ in range(2)
-        ]
-        self.layers = nn.ModuleList(layers)
+        self.layers = nn.ModuleList([Layer(size), Layer(size)])
         self.lm_head = nn.Linear(size, 32, bias=False)
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.embed_tokens(ids)
         for layer in self.layers:
-            x = x + layer["self_attn"](layer["input_layernorm"](x))
+            x = layer(x)
         return self.lm_head(x)
+
+    def layer(self, index: int) -> Layer:
+        """Return one of the layers."""
+        found = self.layers[index]
+        assert isinstance(found, Layer)
+        return found
 
 
 def unchanged(model: Block) -> None:
@@ -92,7 +105,7 @@ def dump_model(
     ids = torch.randint(0, 32, (2, 8), generator=torch.Generator().manual_seed(seed))
     dump = _Dump(folder / "step0" / process, task, digest, layout)
     for name, module in model.named_modules():
-        if name and not isinstance(module, nn.ModuleList | nn.ModuleDict):
+        if name and not isinstance(module, nn.ModuleList):
             module.register_forward_hook(_hook(dump, f"{prefix}{name}", module))
     loss = model(ids).logsumexp(-1).square().mean()
     loss.backward()

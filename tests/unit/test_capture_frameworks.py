@@ -1,15 +1,14 @@
 """Hook points of frameworks that are not installed here, on small doubles of the same names.
 
-The names and signatures are those of verl's tags v0.5.0 to v0.7.1 and of MindSpeed-RL's master; the
-last test holds the double of MindSpeed-RL against the source where there is a checkout of it.
+The names and signatures are those of verl's tags v0.5.0 to v0.7.1 and of MindSpeed-RL's master, as
+`mindspeed_rl_signatures` has them recorded.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
-import os
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -28,16 +27,17 @@ from dumps.capture.install import hook_points, put_in
 from dumps.capture.plan import CapturePlan
 from dumps.capture.session import Session
 from dumps.capture.taps import mindspeed_rl as mindspeed_rl_tap
-from dumps.capture.taps import verl_driver, verl_worker
+from dumps.capture.taps import verl_driver, verl_rank, verl_worker
 from dumps.readers import captured_step
 from dumps.readers.rollout_store import read_store
 from dumps.readers.trainer_inputs import read as read_inputs
 from dumps.store.verify import verify
+from tests.unit.mindspeed_rl_signatures import signature
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verl_worker, "_worker", verl_worker.Rank())
+    monkeypatch.setattr(verl_worker, "_worker", verl_rank.Rank())
     monkeypatch.setattr(verl_driver, "_driver", None)
     monkeypatch.setattr(mindspeed_rl_tap, "_worker", mindspeed_rl_tap._Worker())
 
@@ -310,11 +310,25 @@ def mindspeed_rl() -> tuple[ModuleType, ...]:
             zero = torch.zeros(())
             return (-(log_prob - old_log_prob).exp() * advantages).mean(), zero, zero, zero, zero
 
-    class ActorHybridWorkerBase(BaseWorker):
-        args = SimpleNamespace(iteration=0)
-        rl_config = SimpleNamespace(n_samples_per_prompt=2)
+    class Optimizer:
+        def step(self) -> tuple[bool, float, None]:
+            return True, 5.0, None
 
-        def update(self, kl_ctrl: Any = None, skip_actor_log_prob: bool = False) -> None:
+    class BaseTrainingEngine:
+        role = "actor"
+
+        def __init__(self) -> None:
+            self.model = [nn.Linear(2, 1, bias=False)]
+            self.optimizer = Optimizer()
+
+        def update(self, data: Any, kl_ctrl: Any = None) -> Any:
+            for _ in range(2):
+                self.model[0].weight.grad = torch.tensor([[3.0, 4.0]])
+                self.loss()
+                norm = self.optimizer.step()[1]
+            return norm
+
+        def loss(self) -> None:
             log_prob = torch.tensor([[-1.0, -2.0]])
             loss.GRPOActorLossFunc._compute_grpo_policy_loss(
                 old_log_prob=log_prob,
@@ -328,22 +342,36 @@ def mindspeed_rl() -> tuple[ModuleType, ...]:
                 kl_penalty="k3",
                 entropy_coeff=0.0,
             )
-            self.args.iteration += 1
+
+    class ActorHybridWorkerBase(BaseWorker):
+        args = SimpleNamespace(iteration=0)  # where training began; it never counts on
+        iteration = 0
+        rl_config = SimpleNamespace(n_samples_per_prompt=2)
+
+        def __init__(self) -> None:
+            self.engine = engines.BaseTrainingEngine()
+
+        def update(self, kl_ctrl: Any = None, skip_actor_log_prob: bool = False) -> None:
+            self.engine.update({}, kl_ctrl)
+            self.iteration += 1
 
     base = module("mindspeed_rl.workers.base_worker", BaseWorker=BaseWorker)
     loss = module(
         "mindspeed_rl.models.loss.grpo_actor_loss_func", GRPOActorLossFunc=GRPOActorLossFunc
     )
+    engines = module(
+        "mindspeed_rl.models.base.base_training_engine", BaseTrainingEngine=BaseTrainingEngine
+    )
     worker = module(
         "mindspeed_rl.workers.actor_hybrid_worker", ActorHybridWorkerBase=ActorHybridWorkerBase
     )
-    return base, loss, worker
+    return base, loss, engines, worker
 
 
 def test_mindspeed_rl_is_recorded_by_its_rows_in_the_dock(tmp_path: Path) -> None:
-    base, loss, workers = mindspeed_rl()
-    hooked(Session(CapturePlan(tmp_path)), "mindspeed_rl", (2, 3), base, loss, workers)
-    worker = workers.ActorHybridWorkerBase()
+    modules = mindspeed_rl()
+    hooked(Session(CapturePlan(tmp_path)), "mindspeed_rl", (2, 3), *modules)
+    worker = modules[-1].ActorHybridWorkerBase()
     for _ in range(2):
         output = {
             "responses": [torch.tensor([3, 9]), torch.tensor([4, 9])],
@@ -362,18 +390,32 @@ def test_mindspeed_rl_is_recorded_by_its_rows_in_the_dock(tmp_path: Path) -> Non
     part = captured_step.read(tmp_path / "steps/000001/actor-0.safetensors")
     assert float(part.tensors["update.0.micro.0.policy_loss"]) == -1.0
     assert part.tensors["update.0.micro.0.ref_log_prob"].tolist() == [[-1.0, -2.0]]
+    assert [part.gradient_squares(update) for update in (0, 1)] == [{"weight": 25.0}] * 2
+    assert float(part.tensors["update.1.grad_norm"]) == 5.0
+    assert not vars(worker.engine.optimizer)  # no hook is left behind
 
 
-@pytest.mark.skipif("MINDSPEED_RL_SRC" not in os.environ, reason="set MINDSPEED_RL_SRC")
-def test_the_double_of_mindspeed_rl_has_the_signatures_of_its_source() -> None:
+def test_responses_of_a_second_generation_in_a_step_are_prompts_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """DAPO generates again for groups it drops, into the same rows of the dock."""
+    modules = mindspeed_rl()
+    hooked(Session(CapturePlan(tmp_path)), "mindspeed_rl", (2, 3), *modules)
+    worker = modules[-1].ActorHybridWorkerBase()
+    for prompt in (1, 2):
+        ids = [torch.tensor([prompt, 3, 9]), torch.tensor([prompt, 4, 9])]
+        output = {"responses": [row[1:] for row in ids], "input_ids": ids}
+        worker.collect_transfer_dock_data(output, [0, 1], use_vllm=True, is_generate=True)
+    worker.update()
+    rows = list(read_store(tmp_path / "rollout/rank=0/step=000001.parquet"))
+    assert [(r.prompt_ids, r.sample_index, r.uid) for r in rows] == [  # type: ignore[union-attr]
+        *[((1,), 0, "1-0"), ((1,), 1, "1-0"), ((2,), 0, "1-0-again-1"), ((2,), 1, "1-0-again-1")]
+    ]
+
+
+def test_the_double_of_mindspeed_rl_has_the_recorded_signatures() -> None:
     doubles = {made.__name__: made for made in mindspeed_rl()}
     for point in MINDSPEED_RL_HOOKS:
-        source = Path(os.environ["MINDSPEED_RL_SRC"], *point.module.split(".")).with_suffix(".py")
-        class_name, _, function = point.attribute.partition(".")
-        tree = ast.parse(source.read_text(encoding="utf-8"))
-        owner = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == class_name)
-        real = next(n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == function)
-        double = inspect.signature(
-            getattr(getattr(doubles[point.module], class_name), function)
-        ).parameters
-        assert [argument.arg for argument in real.args.args] == list(double), point.name
+        if point.module in doubles:
+            double = attrgetter(point.attribute)(doubles[point.module])
+            assert list(inspect.signature(double).parameters) == signature(point.name, "master")

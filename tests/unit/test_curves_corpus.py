@@ -13,6 +13,7 @@ from align.cli.curves import command
 from align.core.finding import Severity
 from align.core.rung import RungResult, RungStatus
 from align.curves.rung import compare
+from align.ladder import compare_curves, judge
 from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 
@@ -91,6 +92,57 @@ COLUMNS = (
     *("criterion", "reference", "candidate", "error", "low", "high", "limit", "scale"),
     *("outcome", "formula"),
 )
+
+
+def cells(result: RungResult, table: str, row: str) -> dict[str, object]:
+    found = next(t for t in result.tables if t.id == table)
+    values = next(r for r in found.rows if str(r[0]) == row)
+    return {column.key: value for column, value in zip(found.columns, values, strict=True)}
+
+
+def test_near_repeats_have_a_class_an_order_and_no_invented_cause(corpus: Path) -> None:
+    runs = [RunData(discover([corpus / name])) for name in REPEATS]
+    result = compare_curves(*runs)
+    kl = cells(result, "curves.metrics", "actor/kl_loss")
+    assert str(kl["class"]) == "constant ratio"
+    assert isinstance(kl["onset"], int) and 5 <= kl["onset"] <= 15
+    assert str(cells(result, "curves.order", "critic/score/mean")["order"]) == "later"
+    verdict = judge([result])
+    assert verdict.cause is None and verdict.next_step is not None
+    assert "Repeat the reference" in verdict.next_step.en
+
+
+def test_sync_and_async_are_told_apart_at_the_first_step_and_by_a_drift(corpus: Path) -> None:
+    # From the event files: at step 1 reward, length and entropy are equal, pg_loss is not
+    # (-0.0319 against 0.0001); reward and length part at step 2.
+    result = compare_paths(corpus / "metrics/tb_gsm8k_sync", corpus / "metrics/tb_gsm8k_async")
+    first = next(f for f in result.findings if f.id == "curves.first_difference")
+    assert first.title.en.startswith("At step 1 ")
+    assert "actor/pg_loss" in first.title.en and first.title.en.endswith("at step 2")
+    kl = cells(result, "curves.metrics", "actor/kl_loss")
+    assert str(kl["class"]) == "drift"
+    assert isinstance(kl["onset"], int) and 20 <= kl["onset"] <= 60
+
+
+def test_the_log_of_four_lines_a_step_is_complete(corpus: Path) -> None:
+    # 30 steps on 90 lines of 1 to 100 keys, 111 distinct, counted from the raw text.
+    run = RunData(discover([corpus / "verl_logs/grpo_npu_fullyasync_3lines_a_step.txt"]))
+    assert run.metrics.step_range == (1, 30)
+    assert len(run.metrics.series) == 111
+    assert (run.metrics.num_metric_lines, run.metrics.max_keys_per_line) == (90, 100)
+
+
+def test_a_wandb_run_is_compared_as_its_console_log_is(corpus: Path) -> None:
+    # The only real wandb run at hand ended before its first metric: that is said, not guessed.
+    result = compare_paths(corpus / "metrics/wandb_rl", corpus / REPEATS[0])
+    assert result.status is RungStatus.MISSING and result.missing[0].side == "reference"
+
+
+@pytest.mark.parametrize("axis", ["samples", "tokens", "hours"])
+def test_near_repeats_compare_along_every_axis(corpus: Path, axis: str) -> None:
+    paths = [str(corpus / name) for name in REPEATS]
+    text = CliRunner().invoke(command, ["diff", *paths, "--x", axis]).stdout
+    assert f"Aligned by {axis}" in text and "actor/kl_loss" in text
 
 
 def test_the_learning_rate_of_the_sft_pair_is_one_step_apart(corpus: Path) -> None:

@@ -159,6 +159,8 @@ def ids(text: str) -> list[str]:
 
 # where the rung of a name is compared, if not in align/<rung>
 _FOLDERS = {
+    "forward": "align/layers",
+    "backward": "align/layers",
     "reward": "align/rollout",
     "tokens": "align/rollout",
     "advantage": "align/rollout",

@@ -148,6 +148,24 @@ def test_equal_updates_are_aligned_and_engines_in_sync(tmp_path: Path) -> None:
     assert (sync.status, sync.findings) == (RungStatus.ALIGNED, ())
 
 
+@pytest.mark.parametrize(("rows", "status"), [(2, RungStatus.MISSING), (3, RungStatus.ALIGNED)])
+def test_gradients_of_other_rows_of_the_same_step_are_not_compared(
+    tmp_path: Path, rows: int, status: RungStatus
+) -> None:
+    def run(folder: Path, count: int) -> RunData:
+        model, whole = tiny_qwen2(), batch()
+        with sketched_step(model, folder, 1, FailureLog(folder, "test")) as recorder:
+            with torch.no_grad():
+                model(**whole)
+            loss_of(model, {name: tensor[:count] for name, tensor in whole.items()}).backward()
+            record_gradients(recorder, model)
+        return RunData(discover([folder]))
+
+    result = backward_rung.compare(run(tmp_path / "own", 3), run(tmp_path / "other", rows))
+    assert result.status is status
+    assert ("other rows" in result.summary.en) == (rows == 2)
+
+
 Weights = dict[str, torch.Tensor]
 
 

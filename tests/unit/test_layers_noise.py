@@ -62,7 +62,7 @@ def test_totals_give_the_mean_error() -> None:
 
 
 def test_norms_see_a_factor_that_sketches_do_not() -> None:
-    """The standard error is 1/sqrt(elements) from norms and 1/16 from sketches, as stated."""
+    """The standard errors are those stated: 1/sqrt(elements) and 1/16, a little more if small."""
     draw = np.random.default_rng(2)
     from_norms, from_sketches = [], []
     for _ in range(300):
@@ -77,7 +77,7 @@ def test_norms_see_a_factor_that_sketches_do_not() -> None:
         found = along(record(values, l2=own), record(values, l2=other), relative, Direction.GAIN)
         assert found is not None
         from_norms.append(found.share)
-    assert np.std(from_sketches) == pytest.approx(1 / 16, rel=0.2)
+    assert np.std(from_sketches) == pytest.approx((1 + 15 / 64) / 16, rel=0.15)
     assert np.std(from_norms) == pytest.approx(1 / 64, rel=0.2)
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="needs the extra torch")
 import torch
 from click.testing import CliRunner
 
-from align.cli.main import main
+from align.cli.layers import command
 from align.core.errors import RunError
 from align.core.finding import Finding, Severity
 from align.core.rung import RungResult, RungStatus
@@ -95,7 +95,7 @@ def test_a_scale_of_scores_below_the_noise_shows_in_the_gradients_of_q_and_k(
     assert f"in one direction first at {LAYER}.self_attn: " in found.title.en
     assert "that of v does not: attention scores are scaled by another factor" in found.why.en
     assert "scale of the scores" in found.fix.en
-    assert "2 more runs of the reference" in found.evidence[2].text
+    assert "2 more runs of the reference" in str(found.evidence[2].text)
 
 
 def test_a_factor_below_the_noise_is_named_where_it_begins(
@@ -143,21 +143,20 @@ def test_the_command_takes_noise_runs(
     reference: RunData, noise: list[RunData], folder: Path, tmp_path: Path
 ) -> None:
     run(tmp_path, "bfloat16_split_k", scale)
-    given = ["layers", "gradients", str(folder / "reference"), str(tmp_path)]
+    given = ["gradients", str(folder / "reference"), str(tmp_path)]
     for i in range(len(noise)):
         given += ["--noise", str(folder / f"noise{i}")]
-    result = CliRunner().invoke(main, given)
+    result = CliRunner().invoke(command, given)
     assert result.exit_code == 1, result.output
     assert f"first at {LAYER}.self_attn" in result.output
 
 
 def test_a_noise_run_of_other_tokens_is_refused(reference: RunData, tmp_path: Path) -> None:
     def other(model: Any) -> None:
-        model.register_forward_pre_hook(
-            lambda module, args, kwargs: (args, {**kwargs, "input_ids": kwargs["input_ids"] + 1}),
-            with_kwargs=True,
-            prepend=True,
-        )
+        def hook(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            return args, {**kwargs, "input_ids": (kwargs["input_ids"] + 1) % 128}
+
+        model.register_forward_pre_hook(hook, with_kwargs=True, prepend=True)
 
     with pytest.raises(RunError, match="no step with the same tokens and weights"):
         forward_rung.compare(reference, reference, [run(tmp_path, "bfloat16", other)])

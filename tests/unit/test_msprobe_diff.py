@@ -24,28 +24,28 @@ RECORDED = Path(__file__).resolve().parents[1] / "golden" / "msprobe"
 
 
 def scale(model: Block) -> None:
-    model.layers[1]["self_attn"].scale *= 1.01
+    model.layer(1).self_attn.scale *= 1.01
 
 
 def epsilon(model: Block) -> None:
-    model.layers[1]["input_layernorm"].epsilon = 1e-1
+    model.layer(1).input_layernorm.epsilon = 1e-1
 
 
 def one_weight(model: Block) -> None:
     with torch.no_grad():
-        weight = model.layers[1]["self_attn"].v_proj.weight
+        weight = model.layer(1).self_attn.v_proj.weight
         weight[3, 5] += weight.abs().max() * 0.1
 
 
 def not_a_number(model: Block) -> None:
-    norm = model.layers[1]["input_layernorm"]
+    norm = model.layer(1).input_layernorm
     norm.register_forward_hook(lambda m, a, out: out.clone().fill_(torch.nan))
 
 
 def in_bfloat16(model: Block) -> None:
-    attention = model.layers[1]["self_attn"]
+    attention = model.layer(1).self_attn
     original = attention.to(torch.bfloat16).forward
-    attention.forward = lambda x: original(x.to(torch.bfloat16)).to(x.dtype)
+    attention.forward = lambda x: original(x.to(torch.bfloat16)).to(x.dtype)  # type: ignore[method-assign]
 
 
 FAULTS = {
@@ -208,7 +208,8 @@ def test_a_fault_in_what_msprobe_itself_dumped_is_named(name: str, tmp_path: Pat
 def test_a_clean_pair_that_msprobe_dumped_has_no_finding(
     pair: tuple[str, str], tmp_path: Path
 ) -> None:
-    rungs = compare_folders(*(recorded(name, tmp_path) for name in pair)).rungs
+    own, other = (recorded(name, tmp_path) for name in pair)
+    rungs = compare_folders(own, other).rungs
     assert [(rung.status, rung.findings) for rung in rungs] == [(RungStatus.ALIGNED, ())] * 2
 
 

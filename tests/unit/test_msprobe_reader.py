@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -153,7 +154,7 @@ def test_no_document_breaks_the_reader(
         assert str(path) in str(error)
 
 
-def written(folder: Path, data: dict[str, object]) -> Path:
+def written(folder: Path, data: Mapping[str, object]) -> Path:
     path = folder / "step0" / "rank0" / "dump.json"
     path.parent.mkdir(parents=True)
     head = {"task": "statistics", "level": "L0", "framework": "pytorch", "dump_data_dir": None}

@@ -22,6 +22,7 @@ from align.stack import train as stack
 from dumps.inject.drivers import stack as driver
 from dumps.inject.install import put_in
 from dumps.inject.launch import prepare, prompts_in_order
+from dumps.inject.order_data import OrderData
 from dumps.inject.plan import ReplayPlan, Source
 from dumps.inject.problem import ReplayRefused
 from dumps.inject.proof import Proof, prove
@@ -46,11 +47,12 @@ class Replaying:
     def __init__(self, folder: Path, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.recorded, self._patch = folder, recorded, monkeypatch
         self.rows: list[RolloutRecord] = list(read_replayable(recorded, None, None).rows)
+        self.order_data: OrderData | None = None
 
     def run(self, *overrides: str, **plan: Any) -> Path:
         made = ReplayPlan(self.folder / "replay", **plan)
         order = prompts_in_order(read_order(self.recorded).rows) if made.sets_order else []
-        prepare(made, self.rows, order, None)
+        prepare(made, self.rows, order, None, self.order_data)
         self.plan = made
         self._patch.setattr(driver, "_checked", set())
         with self._patch.context() as patch:
@@ -105,6 +107,12 @@ def test_another_row_order_is_refused_and_can_be_set(replaying: Replaying) -> No
     out = replaying.run("data.seed=3", sets_order=True)
     assert metrics(out) == metrics(replaying.recorded)
     assert replaying.proof.holds and not replaying.proof.out_of_order
+
+
+def test_rows_by_number_need_a_data_set_that_can_be_compared(replaying: Replaying) -> None:
+    replaying.order_data = OrderData("train.parquet", 64, "0" * 32)
+    with pytest.raises(ReplayRefused, match=r"data set cannot be read to compare it .*arithmetic"):
+        replaying.run(sets_order=True)
 
 
 def test_changed_n_is_refused(replaying: Replaying) -> None:

@@ -20,7 +20,8 @@ import torch
 import dumps.capture
 from align.layers.captured import captured_steps
 from align.layers.measure import difference
-from dumps.capture.device import full_float32, norm_of, start_copy
+from dumps.capture import device
+from dumps.capture.device import full_float32, product, square_sum, start_copy
 from dumps.capture.failures import FailureLog
 from dumps.capture.sketch.hash import signs, splitmix64
 from dumps.capture.sketch.recorder import Recorder
@@ -103,7 +104,8 @@ def test_only_one_module_of_the_capture_names_a_kind_of_device() -> None:
 
 @pytest.mark.parametrize("style", ["old", "new", "global"])
 def test_reduced_precision_is_off_within_and_back_afterwards(style: str) -> None:
-    backends, cpu = torch.backends, torch.device("cpu")
+    backends: Any = torch.backends
+    cpu = torch.device("cpu")
     new = hasattr(backends.mkldnn, "matmul")
     if style != "old" and not new:
         pytest.skip("this torch has the old setting alone")
@@ -144,24 +146,40 @@ def test_a_large_tensor_is_summed_up_in_blocks_as_exactly_as_a_small_one() -> No
     made = IndexSigns()
     cpu = torch.device("cpu")
     rows, columns = made.rows(0, 3000, cpu), made.columns(0, 1000, cpu)
-    whole = sums_of(tensor, rows, columns, order=0, shape=(3000, 1000))
+    whole = sums_of(tensor, rows, columns)
     assert whole.special is not None
     assert whole.special.tolist() == [1, 1, 0]
-    assert whole.num_elements == int(whole.nonzero) == 3_000_000
+    assert whole.num_elements == 3_000_000
     tensor[0, 0], tensor[2999, 1] = 0.0, 0.0
-    whole = sums_of(tensor, rows, columns, order=0, shape=(3000, 1000))
+    whole = sums_of(tensor, rows, columns, counts_bfloat16=True)
     wide = tensor.double()
-    assert float(whole.l2) == pytest.approx(float(wide.norm()), rel=2e-6)
+    assert float(whole.squares) == pytest.approx(float(wide.square().sum()), rel=4e-6)
+    assert whole.special is None
+    assert whole.exact is not None
+    assert int(whole.exact[0]) == 2
     assert float(whole.total) == pytest.approx(float(wide.sum()), rel=1e-6)
-    assert (int(whole.nonzero), whole.special) == (2_999_998, None)
     exact = rows[0].double().T @ wide @ columns[0].double()
     assert float((whole.sketch - exact).norm() / exact.norm()) < 2e-6
     assert int(whole.digest) == int(rows[1] * columns[1])
 
 
-def test_a_norm_over_many_elements_keeps_its_digits() -> None:
+def test_a_sum_of_squares_over_many_elements_keeps_its_digits() -> None:
     block = torch.rand(1 << 20, generator=torch.Generator().manual_seed(0)) + 1
-    assert float(norm_of(block)) == pytest.approx(float(block.double().norm()), rel=1e-5)
+    assert float(square_sum(block)) == pytest.approx(float(block.double().square().sum()), rel=2e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 64), (700, 100), (64, 1500)])
+def test_products_are_those_of_float64_whoever_computes_them(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    sign = signs(torch.arange(shape[1]), 2, 16)
+    exact = block.double() @ sign.double()
+    for has in (True, False):
+        if not has:
+            monkeypatch.setattr(device, "onednn_linear", lambda: None)
+        error = (product(block, sign) - exact).norm() / exact.norm()
+        assert float(error) < 1e-6
 
 
 def test_copies_keep_names_values_and_types() -> None:

@@ -17,10 +17,12 @@ from torch.utils.checkpoint import checkpoint
 from align.layers.captured import CapturedStep, captured_steps
 from align.layers.forward_rung import activations
 from align.layers.measure import difference
+from align.layout.address import Address
 from dumps.capture.failures import FailureLog
 from dumps.capture.sketch import recorder as recorder_module
+from dumps.capture.sketch.local import Local
 from dumps.capture.sketch.step import sketched_step
-from dumps.capture.sketch.weights import record_gradients
+from dumps.capture.sketch.weights import record_gradients, record_parameters
 from dumps.store.tensor_records import Phase
 from tests.unit.layer_runs import batch, loss_of, recorded, tiny_qwen2
 
@@ -56,6 +58,43 @@ def test_training_is_bitwise_the_same_and_draws_the_same_random_numbers(tmp_path
     assert all(gradients[name].equal(others[name]) for name in gradients)
     assert state.equal(other_state)
     assert (tmp_path / "sketches" / "rank_0" / "1.safetensors").is_file()
+
+
+def test_what_no_rule_covers_is_named_and_not_recorded(tmp_path: Path) -> None:
+    model = tiny_qwen2()
+    known = Address("model.norm", torch.arange(64), torch.arange(64))
+    own = Local(outputs={"model.norm": (known,), "lm_head": ()}, weights={})
+    with sketched_step(model, tmp_path, 1, FailureLog(tmp_path, "test"), local=[own]) as recorder:
+        record_parameters(recorder, model, Phase.PARAMETER, local=own)
+        loss_of(model, batch())
+    names = {name for name, _ in model.named_modules() if name} - {"model.layers"}
+    assert recorder.unaligned == names - {"model.norm", "lm_head"}
+    assert {name for name, phase, _ in recorder.sums if phase == Phase.FORWARD} == {"model.norm"}
+    told = {f"no rule says what the parameter {n} is" for n, _ in model.named_parameters()}
+    assert recorder.problems == told
+
+
+def test_a_rank_that_repeats_another_one_adds_its_own_features_alone(tmp_path: Path) -> None:
+    outputs = {
+        "model.norm": (Address("model.norm", torch.arange(64), torch.arange(64)),),
+        # as if gate and up were the halves of one projection, and this the second rank of two
+        "model.layers.0.mlp.gate_proj": (
+            Address("gate", torch.arange(48), torch.arange(48, 96), is_whole=False),
+            Address("up", torch.arange(48, 96), torch.arange(48, 96), is_whole=False),
+        ),
+    }
+    steps = {}
+    for rank in range(2):
+        model, folder = tiny_qwen2(), tmp_path / str(rank)
+        own = Local(outputs=outputs, tensor_rank=rank, tensor_ranks=2)
+        with sketched_step(model, folder, 1, FailureLog(folder, "test"), local=[own]) as recorder:
+            loss_of(model, batch()).backward()
+        steps[rank] = recorder.sums
+    assert ("model.norm", Phase.FORWARD, 0) in steps[0]
+    assert not [key for key in steps[1] if key[0] in ("model.norm", "position_ids")]
+    for phase in (Phase.FORWARD, Phase.GRADIENT):
+        assert steps[1]["up", phase, 0].shape == (3 * 16 - 14, 48)
+        assert not steps[1]["up", phase, 0].sketch.equal(steps[1]["gate", phase, 0].sketch)
 
 
 def test_no_hook_stays_behind(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dumps.capture.sketch.hash import digest, signs, splitmix64
-from dumps.capture.sketch.token_keys import kept, num_sequences, prefix_keys, tokens_of
+from dumps.capture.sketch.local import SharedSequences
+from dumps.capture.sketch.pass_tokens import tokens_of_pass
+from dumps.capture.sketch.token_keys import kept, num_sequences, part, prefix_keys, tokens_of
 
 WHOLE = 1 << 64
 ROWS = st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=9), min_size=1, max_size=5)
@@ -122,3 +126,76 @@ def _by_hand(row: list[int]) -> list[int]:
 
 def _unsigned(keys: torch.Tensor) -> list[int]:
     return [int(key) % WHOLE for key in keys]
+
+
+IDS = torch.randint(0, 50, (2, 8), generator=torch.Generator().manual_seed(0))
+
+
+def test_each_rank_of_sequence_parallelism_has_the_keys_of_its_chunk() -> None:
+    mask = torch.ones_like(IDS)
+    mask[1, 5:] = 0
+    whole = tokens_of(IDS, mask)
+    hidden = torch.randn(8, 2, 3)  # [s, b, h]
+    rows = whole.rows(hidden)
+    seen = []
+    for rank in range(2):
+        own = part(whole, rank, 2)
+        assert own is not None and own.shape == (2, 4)
+        chunk = own.rows(hidden[4 * rank : 4 * rank + 4])
+        assert chunk is not None and rows is not None
+        for key, row in zip(own.keys, chunk, strict=True):
+            assert torch.equal(row, rows[(whole.keys == key).nonzero().item()])
+        seen += own.keys.tolist()
+    assert sorted(seen) == sorted(whole.keys.tolist())
+
+
+def test_rows_that_no_chunk_divides_have_none() -> None:
+    assert part(tokens_of(IDS), 0, 3) is None
+    assert part(tokens_of(IDS), 0, 1) is None
+
+
+def test_flattened_tokens_of_megatron_are_sequence_first() -> None:
+    tokens, hidden = tokens_of(IDS), torch.randn(8, 2, 3)
+    found = tokens.rows(hidden.flatten(0, 1), sequence_first=True)
+    assert found is not None and torch.equal(found, hidden.transpose(0, 1).flatten(0, 1))
+
+
+def test_megatrons_mask_tells_padding_by_what_does_not_see_itself() -> None:
+    attended = torch.tensor([[1] * 8, [1] * 5 + [0] * 3])
+    causal = torch.ones(8, 8, dtype=torch.bool).tril()
+    seen = causal & attended[:, None, :].bool() & attended[:, :, None].bool()
+    own, other = tokens_of(IDS, attended), tokens_of(IDS, ~seen[:, None])
+    assert own.keys.tolist() == other.keys.tolist()
+
+
+@pytest.mark.parametrize("zigzag", [True, False])
+def test_ranks_that_share_rows_know_the_prefix_of_their_tokens(zigzag: bool) -> None:
+    ids = torch.arange(16).reshape(2, 8)  # every id another, so that an id tells its place
+    keys = dict(zip(ids.flatten().tolist(), tokens_of(ids).keys.tolist(), strict=True))
+    # by Megatron's get_batch_on_this_cp_rank: chunks 0 and 3 of 4, then 1 and 2
+    places = [[0, 1, 6, 7], [2, 3, 4, 5]] if zigzag else [[0, 1, 2, 3], [4, 5, 6, 7]]
+    parts = [ids[:, place] for place in places]
+    for rank in range(2):
+        shared = SharedSequences(rank, 2, lambda _: parts, zigzag)
+        (own,) = tokens_of_pass((parts[rank],), {}, shared)
+        assert own.keys.tolist() == [keys[i] for i in parts[rank].flatten().tolist()]
+
+
+def test_shared_packed_rows_are_cut_one_by_one_and_lose_their_padding() -> None:
+    lengths = (5, 8)  # tokens, in eight places each, which four chunks divide
+    ids = torch.arange(16)[None]
+    packed = SimpleNamespace(
+        cu_seqlens_q=torch.tensor([0, 5, 13]), cu_seqlens_q_padded=torch.tensor([0, 8, 16])
+    )
+    places = [[0, 1, 6, 7, 8, 9, 14, 15], [2, 3, 4, 5, 10, 11, 12, 13]]
+    parts = [ids[:, place] for place in places]
+    rows = [torch.arange(length)[None] + 8 * row for row, length in enumerate(lengths)]
+    keys = {
+        token: key
+        for row in rows
+        for token, key in zip(row[0].tolist(), tokens_of(row).keys.tolist(), strict=True)
+    }
+    for rank in range(2):
+        shared = SharedSequences(rank, 2, lambda _: parts)
+        (own,) = tokens_of_pass((), {"input_ids": parts[rank], "packed_seq_params": packed}, shared)
+        assert own.keys.tolist() == [keys[i] for i in parts[rank][0].tolist() if i in keys]

@@ -11,10 +11,13 @@ import pytest
 pytest.importorskip("torch", reason="captures look at torch's tensors")
 
 import torch
+from click.testing import CliRunner
 from torch import Tensor, nn
 
+from align.cli.capture import command
 from dumps.capture.device import start_copy
 from dumps.capture.failures import FailureLog
+from dumps.capture.plan import CapturePlan, What, read_plan
 from dumps.capture.sketch import sums
 from dumps.capture.step_sketches import Part, StepSketches
 from dumps.readers import sketches as reader
@@ -35,7 +38,7 @@ class Model(nn.Module):
         return self.head(self.layer(self.embed(input_ids)))
 
 
-def trained(folder: Path, device: str, scale: float = 1.0) -> tuple[Model, list[Part]]:
+def trained(folder: Path, device: str) -> tuple[Model, list[Part]]:
     """Sketch a step of two micro-batches and one update, and the weights given away after it."""
     torch.manual_seed(3)
     model = Model().to(device)
@@ -50,7 +53,7 @@ def trained(folder: Path, device: str, scale: float = 1.0) -> tuple[Model, list[
     optimizer.step()
     after()
     sketches.record_sync(model, torch.bfloat16)
-    return model, list(sketches.end(1, 0, scale))
+    return model, list(sketches.end(1, 0))
 
 
 def test_nothing_waits_for_the_device_before_the_step_is_over(
@@ -58,6 +61,7 @@ def test_nothing_waits_for_the_device_before_the_step_is_over(
 ) -> None:
     """On the meta device every look at a number is an error."""
     monkeypatch.setattr(sums, "full_float32", lambda device: nullcontext())
+    monkeypatch.setattr(sums, "is_full_float32", lambda device: True)
     with pytest.raises(RuntimeError, match="meta"):
         torch.ones((), device="meta").item()
     _, parts = trained(tmp_path, "meta")
@@ -79,19 +83,6 @@ def records(folder: Path, parts: list[Part]) -> dict[tuple[str, str], TensorReco
     return found
 
 
-def test_gradients_of_outputs_are_scaled_and_nothing_else_is(tmp_path: Path) -> None:
-    whole, half = (
-        records(tmp_path / str(scale), trained(tmp_path, "cpu", scale)[1]) for scale in (1.0, 0.5)
-    )
-    assert whole.keys() == half.keys()
-    for (name, phase), record in whole.items():
-        factor = 0.5 if phase == Phase.GRADIENT else 1.0
-        other = half[(name, phase)]
-        assert (other.sketch == factor * record.sketch).all()
-        assert (other.l2, other.total) == (factor * record.l2, factor * record.total)
-        assert (other.num_elements, other.digest) == (record.num_elements, record.digest)
-
-
 def test_weights_are_sketched_as_they_are_and_as_the_engine_rounds_them(tmp_path: Path) -> None:
     model, parts = trained(tmp_path, "cpu")
     found = records(tmp_path, parts)
@@ -100,6 +91,26 @@ def test_weights_are_sketched_as_they_are_and_as_the_engine_rounds_them(tmp_path
         assert (own.dtype, sent.dtype) == ("float32", "bfloat16")
         assert own.total == pytest.approx(float(weight.detach().sum()), abs=1e-5)
         assert sent.l2 == pytest.approx(float(weight.detach().bfloat16().double().norm()), rel=1e-6)
+
+
+def test_sketches_are_taken_of_the_first_steps_or_of_those_asked_for(tmp_path: Path) -> None:
+    first = CapturePlan(tmp_path, (What.SKETCHES,))
+    asked = CapturePlan(tmp_path, (What.SKETCHES,), steps=((10, 11),))
+    syncs = CapturePlan(tmp_path, (What.WEIGHTS,))
+    steps = range(1, 13)
+    assert [step for step in steps if first.sketches_step(step)] == [1, 2, 3]
+    assert [step for step in steps if asked.sketches_step(step)] == [10, 11]
+    assert [step for step in steps if syncs.sketches_step(step)] == []
+    assert [step for step in steps if first.sketches_sync(step)] == [1, 2, 3]
+    assert [step for step in steps if syncs.sketches_sync(step)] == list(steps)
+
+
+def test_a_pattern_selects_modules_to_sketch_and_asks_for_no_statistics(tmp_path: Path) -> None:
+    options = ["-o", str(tmp_path), "--what", "sketches", "--modules", "*.mlp", "--plan-only"]
+    result = CliRunner().invoke(command, options)
+    assert result.exit_code == 0, result.output
+    plan = read_plan(tmp_path / "capture.json")
+    assert (plan.what, plan.modules) == ((What.SKETCHES,), "*.mlp")
 
 
 def test_no_hook_is_left_on_the_model(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from align.layers.weight_sync_findings import Sync
 from dumps.capture.device import copied
 from dumps.capture.engine_weights import record_engine
 from dumps.capture.failures import FailureLog
+from dumps.capture.install import hook_points, put_in
 from dumps.capture.plan import CapturePlan, What
 from dumps.capture.session import Session
 from dumps.capture.sketch.recorder import Recorder
@@ -230,6 +232,43 @@ def test_a_rank_of_the_engine_that_is_not_there_leaves_parts_missing(
     (finding,) = weight_sync_rung.compare(clean, RunData(discover([tmp_path]))).findings
     assert finding.id == "weight_sync.missing"
     assert "norm" not in str(finding.evidence[0].text)  # every rank has all of those
+
+
+class Extension:
+    """With the names and the signature of verl's extension of a vLLM worker."""
+
+    def __init__(self, rank: int, model: Engine, config: Any) -> None:
+        self.rank = rank
+        settings = SimpleNamespace(
+            parallel_config=SimpleNamespace(tensor_parallel_size=2),
+            model_config=SimpleNamespace(hf_config=config),
+        )
+        self.model_runner = SimpleNamespace(model=model, vllm_config=settings)
+
+    def update_weights_from_ipc(
+        self, peft_config: Any = None, base_sync_done: bool = False, use_shm: bool = False
+    ) -> str:
+        return "loaded"
+
+
+def test_every_rank_of_a_vllm_engine_is_recorded_once_it_has_loaded(tmp_path: Path) -> None:
+    model = tiny_qwen2(vocab_size=VOCABULARY)
+    state = {n: p.detach() for n, p in model.named_parameters()}
+    session = Session(CapturePlan(tmp_path, (What.WEIGHTS,)))
+    module = ModuleType("verl.workers.rollout.vllm_rollout.utils")
+    module.vLLMColocateWorkerExtension = Extension  # type: ignore[attr-defined]
+    for point in hook_points():
+        if point.module == module.__name__:
+            put_in(session, module, point)
+    announce_step(tmp_path, 12)
+    for rank in range(2):
+        worker = Extension(rank + 2, Engine(fused(state, rank, 2)), model.config)
+        assert worker.update_weights_from_ipc(use_shm=True) == "loaded"
+        assert worker.update_weights_from_ipc({"r": 8}, base_sync_done=True) == "loaded"
+    assert not (tmp_path / "capture.log").exists()
+    files = RunData(discover([tmp_path])).sketches
+    assert [(file.step, file.rank) for file in files] == [(12, 0), (12, 1)]
+    assert {record.name for record in files[0].records} == state.keys()
 
 
 def test_a_step_is_announced_to_the_engine_on_the_same_node(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def gradient_share(model: nn.Module) -> float:
         if getattr(module, "_handle", None) is not None or hasattr(module, "reducer"):
             group: Any = module.process_group  # FSDP (version 1), DistributedDataParallel
             copies: Any = getattr(module, "_inter_node_pg", None)
-            return 1.0 / (group.size() * (1 if copies is None else copies.size()))
+            return 1.0 / int(group.size() * (1 if copies is None else copies.size()))
     for parameter in model.parameters():
         if hasattr(parameter, "device_mesh"):
             return 1.0 / int(parameter.device_mesh.size())

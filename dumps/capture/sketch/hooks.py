@@ -212,7 +212,8 @@ def _hooked(root: nn.Module, recorder: Recorder) -> dict[str, nn.Module]:
 
     A hook inside a compiled region would become part of the compiled code, and stay there.
     """
-    found, compiled = {}, []
+    found: dict[str, nn.Module] = {}
+    compiled: list[str] = []
     for name, module in root.named_modules():
         plain = plain_name(name)
         inside = any(name.startswith(prefix) for prefix in compiled)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from dumps.capture.sketch.sums import IndexSigns, Signs, Sums, sums_of
+from dumps.capture.sketch.repeat import Repeat
+from dumps.capture.sketch.sums import IndexSigns, Sums, sums_of
 from dumps.capture.sketch.token_keys import Tokens
 
 Address = tuple[str, str, int]
@@ -30,6 +31,7 @@ class Recorder:
     facts: dict[str, int] = field(default_factory=dict)
     update: int = 0
     _signs: IndexSigns = field(default_factory=IndexSigns)
+    _last: Repeat = field(default_factory=Repeat)
 
     def add_tokens(
         self,
@@ -49,7 +51,12 @@ class Recorder:
         if not rows.numel():
             return
         columns = self._signs.columns(first_feature, rows.shape[1], rows.device)
-        self._add(name, phase, rows, (tokens.signs, tokens.digest), columns, tuple(shape))
+        made = self._last.of(
+            rows,
+            (id(tokens), first_feature),
+            lambda: sums_of(rows, (tokens.signs, tokens.digest), columns),
+        )
+        self._add(name, phase, made, tuple(shape))
 
     def add_weight(
         self,
@@ -75,28 +82,13 @@ class Recorder:
         start, column = (0, first_row) if vector else (first_row, first_column)
         rows = self._signs.rows(start, len(flat), flat.device)
         columns = self._signs.columns(column, flat.shape[1], flat.device)
-        self._add(name, phase, flat, rows, columns, tuple(tensor.shape), counts_bfloat16)
+        made = sums_of(flat, rows, columns, counts_bfloat16=counts_bfloat16)
+        self._add(name, phase, made, tuple(tensor.shape))
 
-    def _add(
-        self,
-        name: str,
-        phase: str,
-        flat: Tensor,
-        rows: Signs,
-        columns: Signs,
-        shape: tuple[int, ...],
-        counts_bfloat16: bool = False,
-    ) -> None:
+    def _add(self, name: str, phase: str, made: Sums, shape: tuple[int, ...]) -> None:
         key = (name, phase, self.update)
-        made = sums_of(
-            flat,
-            rows,
-            columns,
-            order=len(self.sums),
-            shape=shape,
-            counts_bfloat16=counts_bfloat16,
-        )
         if key in self.sums:
             self.sums[key].add(made)
         else:
+            made.order, made.shape = len(self.sums), shape
             self.sums[key] = made

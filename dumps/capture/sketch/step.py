@@ -42,10 +42,11 @@ def sketched_step(
     """
     recorder = Recorder()
     chunks = [model] if isinstance(model, nn.Module) else list(model)
-    given = local or [Local(sequence_first=sequence_first)] * len(chunks)
     with ExitStack() as stack:
-        for chunk, own in zip(chunks, given, strict=True):
-            stack.callback(ModuleHooks(chunk, recorder, log, local=own).remove)
+        parts: Sequence[Local | None] = local or [None] * len(chunks)
+        for chunk, own in zip(chunks, parts, strict=True):
+            hooks = ModuleHooks(chunk, recorder, log, sequence_first=sequence_first, local=own)
+            stack.callback(hooks.remove)
         yield recorder
     with log.kept("writing sketches"):
         if writer is None:

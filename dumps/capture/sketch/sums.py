@@ -13,7 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dumps.capture.device import block_elements, full_float32, may_be_special, norm_of
+from dumps.capture.device import (
+    block_elements,
+    full_float32,
+    is_full_float32,
+    may_be_special,
+    product,
+    square_sum,
+)
 from dumps.capture.sketch.hash import digest, signs
 
 SIDE = 16
@@ -29,42 +36,40 @@ class Sums:
     """The sums of one address, each on the tensor's device.
 
     Args:
-        order: place of its first tensor among all of the step, in the order they were computed.
-        shape: of the first tensor.
+        num_elements: of the tensor.
         digest: int64, of the (row, feature) pairs.
         sketch: float32 [SIDE, SIDE], not scaled.
-        l2, minimum, maximum, total: float32.
-        nonzero: int64.
+        squares, minimum, maximum, total: float32; the first is the sum of squares.
         special: int64 [3], NaN, infinities and negative infinities; None where there are none.
-        bfloat16: int64, how many elements bfloat16 holds exactly; None where not counted.
+        exact: int64 [2], zeros and elements that bfloat16 holds; None where not counted.
+        order: place of its first tensor among all of the step, in the order they were computed.
+        shape: of the first tensor.
     """
 
-    order: int
     dtype: str
-    shape: tuple[int, ...]
     num_elements: int
     digest: Tensor
     sketch: Tensor
-    l2: Tensor
+    squares: Tensor
     minimum: Tensor
     maximum: Tensor
     total: Tensor
-    nonzero: Tensor
     special: Tensor | None
-    bfloat16: Tensor | None
+    exact: Tensor | None
+    order: int = 0
+    shape: tuple[int, ...] = ()
 
     def add(self, other: Sums) -> None:
         """Add another part of the same address."""
         self.num_elements += other.num_elements
         self.digest = self.digest + other.digest
         self.sketch = self.sketch + other.sketch
-        self.l2 = torch.hypot(self.l2, other.l2)
+        self.squares = self.squares + other.squares
         self.minimum = torch.minimum(self.minimum, other.minimum)
         self.maximum = torch.maximum(self.maximum, other.maximum)
         self.total = self.total + other.total
-        self.nonzero = self.nonzero + other.nonzero
         self.special = _added(self.special, other.special)
-        self.bfloat16 = _added(self.bfloat16, other.bfloat16)
+        self.exact = _added(self.exact, other.exact)
 
 
 @dataclass
@@ -91,52 +96,47 @@ class IndexSigns:
         return self._made[key]
 
 
-def sums_of(
-    tensor: Tensor,
-    rows: Signs,
-    columns: Signs,
-    *,
-    order: int,
-    shape: tuple[int, ...],
-    counts_bfloat16: bool = False,
-) -> Sums:
+def sums_of(tensor: Tensor, rows: Signs, columns: Signs, *, counts_bfloat16: bool = False) -> Sums:
     """Sketch and sum up one tensor, a block of rows at a time.
 
     Args:
         tensor: [rows, features], of any dtype.
         rows, columns: from `IndexSigns`, or of tokens.
-        counts_bfloat16: count the entries that bfloat16 holds exactly.
+        counts_bfloat16: count the entries that bfloat16 holds exactly, and zeros.
     """
     own = tensor.detach()
     digest_of_all = rows[1] * columns[1]
     dtype = str(own.dtype).removeprefix("torch.")
     length = max(1, block_elements(own.device) // max(1, own.shape[1]))
-    made: Sums | None = None
-    for start in range(0, max(1, len(own)), length):
+    made = Sums(
+        dtype,
+        own.numel(),
+        digest_of_all,
+        *_values(own[:length], rows[0][:length], columns[0], counts_bfloat16),
+    )
+    for start in range(length, len(own), length):
         end = start + length
         values = _values(own[start:end], rows[0][start:end], columns[0], counts_bfloat16)
-        if made is None:
-            made = Sums(order, dtype, shape, own.numel(), digest_of_all, *values)
-        else:
-            made.add(Sums(order, dtype, shape, 0, torch.zeros_like(digest_of_all), *values))
-    assert made is not None
+        made.add(Sums(dtype, 0, torch.zeros_like(digest_of_all), *values))
     return made
 
 
 def _values(block: Tensor, rows: Tensor, columns: Tensor, counts_bfloat16: bool) -> tuple[Any, ...]:
     """Return a block's sums, in the order of `Sums`."""
-    with full_float32(block.device):
-        values = block.to(torch.float32)
-        sketch = rows.T @ (values @ columns)
-        l2 = norm_of(values)
-        least, most = torch.aminmax(values) if values.numel() else (l2, l2)
-        special = exact = None
-        if may_be_special(l2):
-            kinds = (values.isnan(), values.isposinf(), values.isneginf())
-            special = torch.stack([kind.sum() for kind in kinds])
-        if counts_bfloat16:
-            exact = (values == values.to(torch.bfloat16)).sum()
-        return sketch, l2, least, most, values.sum(), torch.count_nonzero(values), special, exact
+    if not is_full_float32(block.device):
+        with full_float32(block.device):
+            return _values(block, rows, columns, counts_bfloat16)
+    values = block.to(torch.float32)
+    sketch = rows.T @ product(values, columns)
+    squares = square_sum(values)
+    special = exact = None
+    if may_be_special(squares):
+        kinds = (values.isnan(), values.isposinf(), values.isneginf())
+        special = torch.stack([kind.sum() for kind in kinds])
+    if counts_bfloat16:
+        held = (values == 0, values == values.to(torch.bfloat16))
+        exact = torch.stack([which.sum() for which in held])
+    return sketch, squares, *torch.aminmax(values), values.sum(), special, exact
 
 
 def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:

@@ -62,7 +62,7 @@ class Tokens:
             turned = lead != self.shape or (sequence_first and batch == length)
             flat = (tensor.transpose(0, 1) if turned else tensor).flatten(0, 1)
         elif sequence_first and batch > 1:
-            flat = tensor.unflatten(0, (length, batch)).transpose(0, 1).flatten(0, 1)
+            flat = tensor.reshape(length, batch, -1).transpose(0, 1).flatten(0, 1)
         flat = flat.reshape(batch * length, -1)
         return flat if self.index is None else flat[self.index]
 
@@ -92,8 +92,9 @@ def tokens_of(
     if position_ids is not None and position_ids.numel() == input_ids.numel():
         positions = _picked(position_ids.reshape(shape), index)
         starts = starts | _restarts(positions)
-    elif bounds is not None and index is None:
-        starts[bounds[:-1].long()] = True
+    elif bounds is not None:
+        places = torch.arange(ids.numel(), device=ids.device) if index is None else index
+        starts = starts | torch.isin(places, bounds[:-1].to(places))
     return Tokens(shape, index, prefix_keys(ids, starts))
 
 

@@ -52,29 +52,29 @@ def stacked(recorder: Recorder) -> dict[str, Tensor]:
     Returns:
         sketch: float32 [n, SIDE, SIDE], not scaled.
         moments: float32 [n, 4]: L2, minimum, maximum, total.
-        counts: int64 [n, 6]: elements that are not zero, NaN, infinities, negative infinities,
-            elements that bfloat16 holds, digest.
+        counts: int64 [n, 6]: zeros, NaN, infinities, negative infinities, elements that bfloat16
+            holds, digest.
     """
     sums = list(recorder.sums.values())
-    device = sums[0].sketch.device
+    device, *others = {s.sketch.device: None for s in sums}
     nothing = torch.zeros(3, dtype=torch.int64, device=device)
 
     def rows(values: Iterable[Tensor]) -> Tensor:
-        return torch.stack([value.to(device) for value in values])
+        return torch.stack([v.to(device) for v in values] if others else list(values))
 
+    exact = rows(nothing[:2] if s.exact is None else s.exact for s in sums)
+    special = rows(nothing if s.special is None else s.special for s in sums)
+    digests = rows(s.digest for s in sums)
     moments = [
-        rows(getattr(s, name) for s in sums) for name in ("l2", "minimum", "maximum", "total")
-    ]
-    counts = [
-        rows(s.nonzero for s in sums)[:, None],
-        rows(nothing if s.special is None else s.special for s in sums),
-        rows(nothing[0] if s.bfloat16 is None else s.bfloat16 for s in sums)[:, None],
-        rows(s.digest for s in sums)[:, None],
+        rows(s.squares for s in sums).sqrt(),
+        rows(s.minimum for s in sums),
+        rows(s.maximum for s in sums),
+        rows(s.total for s in sums),
     ]
     return {
         "sketch": rows(s.sketch for s in sums),
         "moments": torch.stack(moments, 1),
-        "counts": torch.cat(counts, 1),
+        "counts": torch.cat([exact[:, :1], special, exact[:, 1:], digests[:, None]], 1),
     }
 
 
@@ -82,9 +82,7 @@ def write_file(
     path: Path, on_host: Mapping[str, Tensor], step: int, rank: int, recorder: Recorder
 ) -> None:
     """Write what `stacked` returned and is on the host by now."""
-    moments, counts = on_host["moments"], on_host["counts"].clone()
-    num_elements = torch.tensor([one.num_elements for one in recorder.sums.values()])
-    counts[:, 0] = num_elements - counts[:, 0]  # zeros
+    moments = on_host["moments"]
     records = [
         [name, phase, update, one.order, one.dtype, list(one.shape), one.num_elements]
         for (name, phase, update), one in recorder.sums.items()
@@ -93,7 +91,7 @@ def write_file(
         "sketch": on_host["sketch"] / SIDE,
         "total": moments[:, 3].contiguous(),
         "moments": moments[:, :3].contiguous(),
-        "counts": counts,
+        "counts": on_host["counts"],
     }
     document = {
         "step": step,

@@ -6,6 +6,7 @@ One process holds actor and rollout engine, so one writer has a rank's responses
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -25,9 +26,14 @@ from dumps.capture.wrap import After, wrap
 
 @dataclass
 class _Worker:
-    """This process's rank, and the step in progress."""
+    """This process's rank, and the step in progress.
+
+    Args:
+        rounds: how often each row of the dock was filled in this step.
+    """
 
     step: int = 1
+    rounds: Counter[int] = field(default_factory=Counter)
     records: list[RolloutRecord] = field(default_factory=list)
     record: UpdateRecord = field(default_factory=UpdateRecord)
 
@@ -44,7 +50,8 @@ def collected(
 ) -> None:
     """Keep responses on their way into the dock; other stages' output has no ``responses``.
 
-    ``index`` counts responses: prompt = index // n, sample = index % n.
+    ``index`` counts responses: prompt = index // n, sample = index % n. Where groups are filtered
+    (DAPO), a step generates several times into the same rows, for other prompts each time.
     """
     if not {"responses", "input_ids"} <= set(output) or not session.takes(What.ROLLOUTS):
         return
@@ -53,6 +60,8 @@ def collected(
     num_samples = int(getattr(self.rl_config, "n_samples_per_prompt", 1))
     _worker.step = int(self.iteration) + 1  # args.iteration stays where training began
     for row, ids, response in zip(index, output["input_ids"], output["responses"], strict=True):
+        again = _worker.rounds[int(row)]
+        _worker.rounds[int(row)] += 1
         answer = tuple(int(i) for i in response.tolist())
         whole = tuple(int(i) for i in ids.tolist())
         _worker.records.append(
@@ -61,7 +70,7 @@ def collected(
                 response_ids=answer,
                 step=_worker.step,
                 sample_index=int(row) % num_samples,
-                uid=f"{_worker.step}-{int(row) // num_samples}",
+                uid=f"{_worker.step}-{int(row) // num_samples}{f'-again-{again}' if again else ''}",
                 extras={"dock_row": int(row)},
             )
         )
@@ -152,6 +161,7 @@ def updated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
     def after(result: Any) -> None:
         records, record, rank = _worker.records, _worker.record, _worker.rank
         _worker.records, _worker.record = [], UpdateRecord()
+        _worker.rounds.clear()
         if not session.plan.takes_step(step):
             return
         host, name = record.to_host(), f"actor-{rank}"

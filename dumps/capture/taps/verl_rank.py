@@ -22,7 +22,6 @@ class Rank:
     Args:
         step: in progress, numbered from 1.
         phase: whose forward pass runs, such as "actor.train".
-        data_parallel: size of the actor's data-parallel group.
         ulysses: of the group whose ranks share sequences.
         sketches: None where the plan asks for none.
         terms: of the loss that are still to be summed for this micro-batch.
@@ -31,7 +30,6 @@ class Rank:
     step: int = 1
     phase: str = ""
     module: torch.nn.Module | None = None
-    data_parallel: int = 1
     ulysses: int = 1
     sketches: StepSketches | None = None
     record: UpdateRecord = field(default_factory=UpdateRecord)
@@ -60,7 +58,7 @@ class Rank:
             takes_rank = plan.takes_rank(self.rank)
             if rollout_worker is not None and plan.sketches_sync(following) and takes_rank:
                 sketches.record_sync(self.module, engine_dtype(rollout_worker))
-            parts = list(sketches.end(step, self.rank, 1 / self.data_parallel))
+            parts = list(sketches.end(step, self.rank))
             announce_step(plan.run, following)
             if plan.sketches_step(following) and takes_rank:
                 if self.ulysses > 1:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from dumps.capture.device import start_copy
-from dumps.capture.gradients import gradient_squares
 from dumps.capture.invariants import broken_in_update
+from dumps.capture.megatron_gradients import rank_gradient_squares
 from dumps.capture.module_stats import ModuleOutput, hook_modules
 from dumps.capture.plan import What
 from dumps.capture.session import Session
@@ -40,7 +41,6 @@ def engine_ready(session: Session, self: Any, *args: Any, **kwargs: Any) -> Afte
         role = _role(self)
         if role == "actor":
             _worker.module = self.module
-            _worker.data_parallel = int(self.get_data_parallel_size())
             if session.takes(What.SKETCHES, What.WEIGHTS):
                 _worker.sketches = StepSketches(session.log)
                 _worker.ulysses = int(getattr(self, "ulysses_sequence_parallel_size", 1))
@@ -222,7 +222,7 @@ def _update(
         return None
     record = _worker.record
     if session.takes(What.GRAD_NORMS):
-        names, squares = gradient_squares(module.named_parameters())
+        names, squares = rank_gradient_squares(module, optimizer)
         record.keep_rows(f"update.{record.update}.gradient_squares", names, squares)
     sketched = None
     if _worker.sketches is not None:
@@ -252,18 +252,23 @@ def _end_step(session: Session, rollout_worker: Any = None) -> None:
     worker.record, worker.step = UpdateRecord(), step + 1
     if not (wanted or parts):
         return
-    tensors = record.on_device() if wanted else {}
-    host = start_copy({**tensors, **{n: t for part in parts for n, t in part.tensors().items()}})()
-    files = {path: write for part in parts for path, write in part.writes(host).items()}
+    tensors, sums = record.on_device() if wanted else {}, dict[str, torch.Tensor]()
+    with session.sketching("the step"):
+        sums = {name: tensor for part in parts for name, tensor in part.tensors().items()}
+    host = start_copy({**tensors, **sums})()
+    files = {}
     if wanted:
         by_engine = worker.phase.endswith(".train")  # 0.8 and later: divided by the update
         notes = record.notes(step, worker.rank, "actor", losses_add_up=by_engine)
-        own = {name: host[name] for name in tensors}
-        files[step_file(step, worker.name)] = writes(own, notes)
+        files[step_file(step, worker.name)] = writes({name: host[name] for name in tensors}, notes)
+    for part in parts:
+        files.update(part.writes(host))
     writer = session.writer(worker.name)
     writer.submit(step if wanted else None, lambda: files)
     session.note_time(worker.name, step)
-    writer.drain()  # Ray ends its workers without notice, and by now this is next to nothing
+    # Ray ends its workers without notice; without sketches this is next to nothing
+    with session.sketching("files") if parts else nullcontext():
+        writer.drain()
     if wanted and session.plan.stops_on_error:
         stop(session, step, _broken(host))
 

@@ -10,7 +10,6 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +48,36 @@ class _OnCpu(TorchFunctionMode):
         if str(given.get("device", "")).startswith("cuda"):
             given["device"] = "cpu"
         return func(*args, **given)
+
+
+_ALL_TO_ALL = dist.all_to_all_single
+
+
+def _all_to_all(output: Tensor, own: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Give torch lists of split sizes where Megatron has tensors of them."""
+
+    def plain(value: Any) -> Any:
+        return value.tolist() if isinstance(value, Tensor) else value
+
+    given = {name: plain(value) for name, value in kwargs.items()}
+    return _ALL_TO_ALL(output, own, *map(plain, args), **given)
+
+
+dist.all_to_all_single = _all_to_all
+
+
+def owned_ranges(model: Any) -> dict[int, tuple[int, int]]:
+    """Return the part of each gradient that Megatron's distributed optimizer reduces here."""
+    ranges = {}
+    for buffer in (*model.buffers, *model.expert_parallel_buffers):
+        for parameter, (start, end, number) in buffer.param_index_map.items():
+            bucket = buffer.buckets[number]
+            length = bucket.grad_data.numel() // buffer.data_parallel_world_size
+            first = bucket.offset + length * buffer.data_parallel_group.rank()
+            low, high = max(start, first) - start, min(end, first + length) - start
+            if low < high:
+                ranges[id(parameter)] = (low, high)
+    return ranges
 
 
 def micro_batches(count: int) -> Iterator[dict[str, Tensor]]:
@@ -114,38 +143,19 @@ def do(job: dict[str, Any]) -> None:
     chunks = real_model.chunk_models(hf, config, job["rows"], ranks[3])
     saved = torch.load(real_model.rank_file(folder, ranks), weights_only=False)
     real_model.load(chunks, saved)
-    kind = DistributedDataParallelConfig(overlap_grad_reduce=False)
+    kind = DistributedDataParallelConfig(
+        overlap_grad_reduce=False, use_distributed_optimizer=job["distributed"]
+    )
     models = [DistributedDataParallel(config, kind, chunk) for chunk in chunks]
     rank, parts = dist.get_rank(), megatron_parts(models, hf)
-    with (
-        _OnCpu(),
-        _bare(job)
-        or sketched_step(
-            models, out, 1, FailureLog(out, f"rank {rank}"), rank=rank, local=parts
-        ) as recorder,
-    ):
-        for model, part in zip(models, parts, strict=True) if recorder else ():
+    log = FailureLog(out, f"rank {rank}")
+    with _OnCpu(), sketched_step(models, out, 1, log, rank=rank, local=parts) as recorder:
+        for model, part in zip(models, parts, strict=True):
             record_parameters(recorder, model, Phase.PARAMETER, local=part)
         train(models, config, hf["vocab_size"], job["micro_batches"])
-        for model, part in zip(models, parts, strict=True) if recorder else ():
-            record_gradients(recorder, model, local=part)
-    if job.get("gradients"):
-        gradients = {
-            f"{number}.{name}": parameter.main_grad
-            for number, model in enumerate(models)
-            for name, parameter in model.named_parameters()
-        }
-        state = {"gradients": gradients, "random": torch.get_rng_state()}
-        torch.save(state, Path(f"{job['gradients']}.{rank}"))
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield None
-
-
-def _bare(job: dict[str, Any]) -> Any:
-    return _nothing() if job.get("bare") else None
+        for model, part in zip(models, parts, strict=True):
+            owned = owned_ranges(model) if job["distributed"] else None
+            record_gradients(recorder, model, local=part, owned=owned)
 
 
 def main(jobs: list[dict[str, Any]]) -> None:

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ pytest.importorskip("megatron.core", reason="Megatron-core is not installed")
 START = Path(__file__).resolve().parents[1] / "start.py"
 TIMEOUT_S = 300
 Found = tuple[dict[str, float], set[float]]
-WAYS: dict[str, tuple[int, dict[str, object]]] = {  # how many ranks, and how they share the work
+WAYS: dict[str, tuple[int, dict[str, Any]]] = {  # how many ranks, and how they share the work
     "alone": (1, {}),
     "tied": (1, {"tied": True}),
     "tensor": (2, {"tensor": 2}),  # with sequence parallelism, so norms are repeated and reduced

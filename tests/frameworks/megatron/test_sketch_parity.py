@@ -39,6 +39,7 @@ class Case(NamedTuple):
     Args:
         micro_batches: of the four rows.
         data: data-parallel ranks.
+        distributed: the gradients are reduced in parts, as for Megatron's distributed optimizer.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Case(NamedTuple):
     micro_batches: int = 2
     data: int = 1
     grouped: bool = False
+    distributed: bool = False
 
     @property
     def world(self) -> int:
@@ -57,6 +59,7 @@ class Case(NamedTuple):
         tensor, pipeline, expert, chunks = self.ranks
         sizes = f"tp{tensor}-pp{pipeline}-ep{expert}-vpp{chunks}-dp{self.data}"
         tags = ("-sp" if self.sequence else "") + ("-grouped" if self.grouped else "")
+        tags += "-do" if self.distributed else ""
         return f"{self.name}-{sizes}{tags}-{self.micro_batches}"
 
 
@@ -68,6 +71,7 @@ CASES = (
     Case("qwen2", (2, 2, 1, 1), sequence=True),
     Case("qwen2", (1, 2, 1, 2)),
     Case("qwen2", data=2),
+    Case("qwen2", data=2, distributed=True),
     Case("qwen2_tied", (1, 2, 1, 1)),
     Case("qwen2_tied", (2, 1, 1, 1), sequence=True),
     Case("llama", (2, 1, 1, 1)),
@@ -75,7 +79,6 @@ CASES = (
     Case("qwen3_moe"),
     Case("qwen3_moe", grouped=True),
     Case("qwen3_moe", (2, 1, 1, 1), sequence=True),
-    Case("qwen3_moe", (2, 1, 2, 1), sequence=True, data=2),
     Case("qwen3_moe", (1, 1, 2, 1), data=2),
 )
 
@@ -98,6 +101,7 @@ def job(case: Case, root: Path) -> dict[str, Any]:
         "ranks": case.ranks,
         "grouped": case.grouped,
         "sequence": case.sequence,
+        "distributed": case.distributed,
         "micro_batches": case.micro_batches,
     }
 

@@ -110,7 +110,7 @@ def do(job: dict[str, Any], rank: int) -> None:
     )
     names, squares = megatron_gradient_squares(chunks, optimizer)
     optimizer.prepare_grads()
-    found = {"squares": dict(zip(names, squares.tolist(), strict=True))}
+    found: dict[str, Any] = {"squares": dict(zip(names, squares.tolist(), strict=True))}
     found["norm"] = float(optimizer.get_grad_norm())
     with open(f"{job['out']}.{rank}.json", "w", encoding="utf-8") as file:
         json.dump(found, file)

@@ -42,6 +42,9 @@ from megatron.core import parallel_state, tensor_parallel  # isort: skip
 from megatron.core.pipeline_parallel import get_forward_backward_func  # isort: skip
 
 
+_SHIFT = int(os.environ.get("ANSWERS_SHIFTED_BY", "0"))  # makes another run of it
+
+
 class Dock:
     """Calls the dock at once, where a Ray actor would be asked."""
 
@@ -67,7 +70,7 @@ class Engine:
 
     def generate_sequences(self, prompts: Any, **kwargs: Any) -> Any:
         rows = [
-            answer([int(i) for i in asked], sample, self.step)
+            answer([int(i) for i in asked], sample, self.step + _SHIFT)
             for asked in prompts
             for sample in range(SAMPLES)
         ]

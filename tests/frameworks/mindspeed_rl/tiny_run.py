@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -11,7 +12,7 @@ ROWS = PROMPTS * SAMPLES
 EOS, PAD, LONGEST = 1, 63, 6
 KL_COEFFICIENT, CLIP = 0.05, 0.2
 MINI, MICRO = 4, 2
-MODEL = {
+MODEL: dict[str, Any] = {
     **{"model_type": "qwen2", "num_hidden_layers": 4, "hidden_size": 32, "vocab_size": 64},
     **{"intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2},
     **{"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "max_position_embeddings": 32},

@@ -36,12 +36,12 @@ def other(completions, **_) -> list[float]:
     return [100.0 - float(ord(text[0])) if text else 0.0 for text in completions]
 
 
-def main(model: str, out: Path, seed: int = 7, reward: str = "variety") -> None:
+def main(model: str, out: Path, seed: str = "7", reward: str = "variety") -> None:
     """Train two steps on four prompts."""
     prompts = [{"prompt": f"What is {a} + {a + 1}?"} for a in range(8)]
     trainer = GRPOTrainer(
         model=model,
-        reward_funcs=[globals()[name] for name in reward.split("+")],
+        reward_funcs={"variety": variety, "other": other}[reward],
         args=GRPOConfig(
             output_dir=str(out.parent / "trl"),
             per_device_train_batch_size=4,
@@ -55,7 +55,7 @@ def main(model: str, out: Path, seed: int = 7, reward: str = "variety") -> None:
             save_strategy="no",
             use_cpu=True,
             bf16=False,
-            seed=seed,
+            seed=int(seed),
         ),
         train_dataset=Dataset.from_list(prompts),
         callbacks=[Losses(out)],
@@ -64,4 +64,4 @@ def main(model: str, out: Path, seed: int = 7, reward: str = "variety") -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:4]), *sys.argv[4:])
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

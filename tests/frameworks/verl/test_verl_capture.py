@@ -91,6 +91,15 @@ def test_gradient_norms_add_up_to_the_one_verl_clips_by(pair: Pair) -> None:
         )
 
 
+def test_the_kl_terms_of_micro_batches_add_up_to_the_one_verl_logs(pair: Pair) -> None:
+    for step in STEPS:
+        part = captured_step.read(pair.captured.capture / f"steps/{step:06d}/actor-0.safetensors")
+        terms = [t for name, t in part.tensors.items() if name.endswith(".kl_loss")]
+        assert len(terms) >= part.num_updates == 2
+        mean = sum(map(float, terms)) / part.num_updates
+        assert mean == pytest.approx(pair.plain.logged()[step]["actor/kl_loss"], rel=1e-5, abs=1e-9)
+
+
 def test_the_first_update_of_a_step_is_on_policy(pair: Pair) -> None:
     part = captured_step.read(pair.captured.capture / "steps/000001/actor-0.safetensors")
     old, new = (
@@ -149,14 +158,17 @@ def test_every_link_of_a_captured_step_is_what_verl_declares(pair: Pair) -> None
 
 
 def test_a_capture_takes_at_most_two_hundredths_of_the_steps(pair: Pair) -> None:
-    """By its own clocks; what it does before the first step is step 0 there."""
+    """By its own clocks, without its sketches; what comes before the first step is step 0 there."""
     logged = pair.captured.logged()
     steps_s = sum(logged[step]["timing_s/step"] for step in STEPS)
-    spent_s = 0.0
+    spent_s = sketched_s = 0.0
     for name in ("driver-0", "actor-0"):
         lines = (pair.captured.capture / f"capture_timings/{name}.jsonl").read_text().splitlines()
-        spent_s += sum(row["tap_s"] for row in map(json.loads, lines) if row["step"] in STEPS)
+        rows = [row for row in map(json.loads, lines) if row["step"] in STEPS]
+        spent_s += sum(row["tap_s"] for row in rows)
+        sketched_s += sum(row["sketch_s"] for row in rows)
     print(f"the capture takes {spent_s:.3f} s of {steps_s:.2f} s: {spent_s / steps_s:.2%}")
+    print(f"sketching weights, gradients and updates takes {sketched_s / steps_s:.2%} more")
     assert spent_s / steps_s <= 0.02
 
 

@@ -1,7 +1,7 @@
 """`align replay` into the real verl: what a captured run trained on, trained on again.
 
-The engine of these runs is seeded otherwise, so a response that it generates is another one. Seven
-runs beside those of the captures, two of them on two ranks.
+The engine of these runs is seeded otherwise, so a response that it generates is another one. Six
+runs beside those of the captures, one of them on two ranks.
 """
 
 from __future__ import annotations
@@ -16,15 +16,31 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed")
 pytest.importorskip("transfer_queue", reason="verl's V1 trainer needs TransferQueue")
 
-from align.core.verdict import VerdictStatus
+from omegaconf import OmegaConf
+from transformers import AutoTokenizer
+from verl.utils.dataset.rl_dataset import RLHFDataset
+
+from align.core.rollout_record import RolloutRecord
+from align.core.rung import Rung, RungStatus
 from align.ladder import climb
+from dumps.inject.drivers.verl_order import ordered_positions
+from dumps.inject.drivers.verl_prompts import templating
+from dumps.inject.launch import prepare
+from dumps.inject.order_data import OrderData
+from dumps.inject.plan import ReplayPlan
+from dumps.inject.problem import ReplayRefused
+from dumps.inject.replay import Replay
 from dumps.readers import captured_step
+from dumps.readers.data_set import read_data_set
+from dumps.readers.row_hashes import brief_hashes, data_set_hash, row_hashes
 from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 from tests.frameworks.verl.runs import BIN, STEPS, TWO_RANKS, V0, Pair, Ran, start
 
 OTHER_COEFFICIENT = "actor_rollout_ref.actor.kl_loss_coef=0.1"
 OTHER_MINI_BATCH = "actor_rollout_ref.actor.ppo_mini_batch_size=8"
+# The captured runs have an agent loop of their own, and the engine on two ranks lacks a weight.
+OTHER_RUNGS = {Rung.CONFIG, Rung.WEIGHT_SYNC}
 OTHER_ENGINE = {"HF_CPU_SEED": "7", "XMOD": ",without_trl"}
 
 
@@ -48,9 +64,8 @@ def v0_again(work: Path, v0: Pair) -> Ran:
 
 
 @pytest.fixture(scope="session")
-def v1_two_ranks(work: Path, two_ranks: Ran) -> tuple[Ran, Ran]:
-    """Give a captured run, and the one it was replayed into, on two ranks of FSDP2."""
-    return two_ranks, replay(work, "v1-two-replay", two_ranks.capture, *TWO_RANKS)
+def two_ranks_again(work: Path, two_ranks: Ran) -> Ran:
+    return replay(work, "v1-two-replay", two_ranks.capture, *TWO_RANKS)
 
 
 @pytest.fixture(scope="session")
@@ -64,13 +79,11 @@ def other_eps(work: Path) -> str:
     return f"actor_rollout_ref.model.path={folder}"
 
 
-@pytest.fixture(params=["v1", "v0", "v1_two_ranks"])
+@pytest.fixture(params=["v1", "v0", "two_ranks"])
 def both(request: pytest.FixtureRequest) -> tuple[Ran, Ran]:
     """Give the captured run, and the one it was replayed into."""
-    if request.param == "v1_two_ranks":
-        pair: tuple[Ran, Ran] = request.getfixturevalue(request.param)
-        return pair
-    captured = request.getfixturevalue(request.param).captured
+    recorded = request.getfixturevalue(request.param)
+    captured = recorded if isinstance(recorded, Ran) else recorded.captured
     return captured, request.getfixturevalue(f"{request.param}_again")
 
 
@@ -78,6 +91,11 @@ def rollouts(run: Ran, step: int) -> list[tuple]:
     rows = pq.read_table(run.capture / f"rollout/step={step:06d}.parquet").to_pylist()
     names = ("prompt_ids", "response_ids", "log_probs", "score", "dataset_index")
     return [tuple(row[name] for name in names) for row in rows]
+
+
+def actors(run: Ran, step: int) -> list[str]:
+    found = (run.capture / f"steps/{step:06d}").glob("actor-*.safetensors")
+    return sorted(path.relative_to(run.capture).as_posix() for path in found)
 
 
 def data(run: Ran) -> RunData:
@@ -97,19 +115,20 @@ def test_losses_and_gradients_are_bitwise_the_same(both: tuple[Ran, Ran]) -> Non
     assert first["actor/grad_norm"] > 0 and first["actor/pg_loss"] != 0
     assert again.numerics() == captured.numerics()
     for step in STEPS:
-        folder = f"steps/{step:06d}"
-        files = sorted(path.name for path in (captured.capture / folder).iterdir())
-        assert files == sorted(path.name for path in (again.capture / folder).iterdir())
+        files = actors(captured, step)
+        assert files and files == actors(again, step)
         for file in files:
-            parts = [captured_step.read(run.capture / folder / file).tensors for run in both]
+            parts = [captured_step.read(run.capture / file).tensors for run in both]
             assert parts[0].keys() == parts[1].keys()
             assert all((parts[0][name] == parts[1][name]).all() for name in parts[0])
 
 
-def test_each_of_two_ranks_is_captured(v1_two_ranks: tuple[Ran, Ran]) -> None:
-    for ran in v1_two_ranks:
-        ranks = [path.name for path in (ran.capture / "steps/000001").iterdir()]
-        assert sorted(ranks) == ["actor-0.safetensors", "actor-1.safetensors"]
+def test_each_of_two_ranks_has_its_part(two_ranks: Ran, two_ranks_again: Ran) -> None:
+    for ran in (two_ranks, two_ranks_again):
+        assert [file[-19:] for file in actors(ran, 1)] == [
+            "actor-0.safetensors",
+            "actor-1.safetensors",
+        ]
 
 
 def test_the_manifest_proves_it_row_by_row(both: tuple[Ran, Ran]) -> None:
@@ -120,14 +139,14 @@ def test_the_manifest_proves_it_row_by_row(both: tuple[Ran, Ran]) -> None:
     assert (proof["out_of_order"], proof["scores_differ"], proof["refused"]) == (0, 0, [])
 
 
-@pytest.mark.parametrize(
-    ("trainer", "planted", "named"),
-    [
-        ("v1", "kl", "config.loss.kl_coef"),
-        ("v1", "eps", "config.model.rms_norm_eps"),
-        ("v0", "mini_batch", "config.actor.mini_batch_size"),
-    ],
-)
+PLANTED = [
+    ("v1", "kl", "config.loss.kl_coef"),
+    ("v1", "eps", "config.model.rms_norm_eps"),
+    ("v0", "mini_batch", "config.actor.mini_batch_size"),
+]
+
+
+@pytest.mark.parametrize(("trainer", "planted", "named"), PLANTED)
 def test_a_planted_difference_is_the_first_thing_a_report_names(
     trainer: str, planted: str, named: str, request: pytest.FixtureRequest, work: Path
 ) -> None:
@@ -144,10 +163,30 @@ def test_a_planted_difference_is_the_first_thing_a_report_names(
     assert climb(data(again), data(other)).verdict.finding_id == named
 
 
-@pytest.mark.parametrize("trainer", ["v1", "v0"])
-def test_a_replay_without_a_difference_is_aligned(
-    trainer: str, request: pytest.FixtureRequest
+def test_nothing_of_that_is_named_where_nothing_is_planted(both: tuple[Ran, Ran]) -> None:
+    report = climb(*map(data, both))
+    named = {finding.id for rung in report.rungs for finding in rung.findings}
+    assert not named & {finding_id for _, _, finding_id in PLANTED}
+    others = (RungStatus.DIVERGED, RungStatus.UNDECIDED)
+    assert {rung.name for rung in report.rungs if rung.status in others} <= OTHER_RUNGS
+
+
+def test_rows_of_an_order_file_are_numbers_in_verls_own_data_set(
+    reference_runs: Path, tmp_path: Path
 ) -> None:
-    captured = request.getfixturevalue(trainer).captured
-    again = request.getfixturevalue(f"{trainer}_again")
-    assert climb(data(captured), data(again)).verdict.status is VerdictStatus.ALIGNED
+    tiny = reference_runs / "tiny_model_tokenizer_data"
+    tokenizer = AutoTokenizer.from_pretrained(tiny / "model")
+    settings = OmegaConf.create({"max_prompt_length": 64, "cache_dir": str(tmp_path)})
+    own = RLHFDataset([str(tiny / "train.parquet")], tokenizer, settings)
+    makes = templating(tokenizer, settings)
+    for name, fits in (("train.parquet", True), ("test.parquet", False)):
+        rows = read_data_set(tiny / name)
+        hashes = row_hashes(rows)
+        source = OrderData(name, len(rows), data_set_hash(hashes), brief_hashes(hashes))
+        plan = ReplayPlan(tmp_path / name, sets_order=True)
+        prepare(plan, [], [RolloutRecord(step=1, dataset_index=i) for i in (5, 2)], None, source)
+        if fits:
+            assert ordered_positions(Replay(plan), own, makes) == [5, 2]
+        else:
+            with pytest.raises(ReplayRefused, match=f"{len(rows)} rows there, 64 here, and row 0"):
+                ordered_positions(Replay(plan), own, makes)
