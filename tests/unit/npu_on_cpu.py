@@ -18,7 +18,7 @@ NAME = "npu"
 class NpuTensor(torch.Tensor):
     """A class of its own, so that `torch.nn.Parameter` leaves the tensor as it is."""
 
-    __torch_function__: Any = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__: Any = torch._C._disabled_torch_function_impl
 
 
 _numbers: dict[int, torch.Tensor] = {}

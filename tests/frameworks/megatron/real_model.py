@@ -111,6 +111,9 @@ moe_utils.te_general_gemm = getattr(moe_utils, "te_general_gemm", None)
 def start(tensor: int, pipeline: int, expert: int, chunks: int) -> None:
     """Make Megatron's groups of a started process group."""
     parallel_state.destroy_model_parallel()
+    # 0.12 forgets to forget them, and takes them for those of the next groups
+    parallel_state._EMBEDDING_GLOBAL_RANKS = None
+    parallel_state._POSITION_EMBEDDING_GLOBAL_RANKS = None
     parallel_state.initialize_model_parallel(
         tensor,
         pipeline,

@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,8 @@ def main(jobs: list[dict[str, Any]]) -> None:
     """Do jobs one after the other on this rank; a failed one is told in a file of its own."""
     torch.set_num_threads(1)
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("gloo", rank=rank, world_size=world)
+    limit = timedelta(seconds=90)  # for a rank whose partner has failed
+    dist.init_process_group("gloo", rank=rank, world_size=world, timeout=limit)
     for job in jobs:
         try:
             do(job)
