@@ -45,7 +45,7 @@ _TENSOR.type = cuda_type
 
 def trainable(
     config: Any, models: list[nn.Module], *, distributed: bool = False, lr: float = 1e-2
-) -> tuple[list[nn.Module], Any]:
+) -> tuple[list[Any], Any]:
     """Wrap models as Megatron trains them, with gradient buffers and its own optimizer."""
     buffers = DistributedDataParallelConfig(use_distributed_optimizer=distributed)
     chunks = [DistributedDataParallel(config, buffers, model) for model in models]
