@@ -76,4 +76,4 @@ def test_without_the_record_of_a_step_the_run_is_refused(folder: Path, recorded:
     options = ["replay", "--rollouts", str(one_step), "-o", str(folder / "refused")]
     done = start(folder / "refused-out", 1, options, OTHERWISE)
     assert done.returncode == 2
-    assert "step 2" in done.stderr
+    assert "1 steps of this run are not recorded: 2" in done.stderr
