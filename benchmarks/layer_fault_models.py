@@ -73,7 +73,11 @@ def build(seed: int, architecture: str = "qwen2", *, std: float = 0.02) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if architecture == MIXTURE:
-            sparse = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+            sparse: dict[str, Any] = {
+                "num_experts": 4,
+                "num_experts_per_tok": 2,
+                "moe_intermediate_size": 64,
+            }
             config = transformers.Qwen3MoeConfig(**shared, **sparse)
             return transformers.Qwen3MoeForCausalLM(config).train()
         model: Any = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**shared)).train()

@@ -41,6 +41,7 @@ from align.core.verdict import VerdictStatus
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     reference: Path | None,
     candidate: Path | None,
     reference_files: tuple[Path, ...],
@@ -90,9 +91,9 @@ def compare_runs(
     more = {name: [find_run(path, ()) for path in paths] for name, paths in further.items()}
     everything = (*runs, *(run for each in more.values() for run in each))
     with progress_bar(sum(map(size_bytes, everything))) as bar:
-        loaded = [load(run, bar.advance) for run in runs]
+        ours, theirs = (load(run, bar.advance) for run in runs)
         others = {name: [load(run, bar.advance) for run in each] for name, each in more.items()}
-        return climb(*loaded, on_rung=lambda rung: bar.stage(rung.value), **others)
+        return climb(ours, theirs, on_rung=lambda rung: bar.stage(rung.value), **others)
 
 
 def compare_quietly(reference: Path, candidate: Path) -> Report:

@@ -10,7 +10,6 @@ from align.layers.cause_text import address_text, check_text
 from align.layers.pattern import place_of
 from align.layers.walk import Compared
 
-
 _IDS = {
     Rung.FORWARD: "forward.first_divergence",
     Rung.BACKWARD: "backward.first_divergence",

@@ -60,6 +60,8 @@ class CapturePlan:
         modules: shell pattern of module names, for `What.MODULES` and `What.SKETCHES`.
         stops_on_error: whether a broken invariant ends the run.
         backend: what looks at modules.
+        tensors: shell patterns of modules whose tensors are kept whole besides their sketches.
+        perturbs: embeddings are moved by one rounding unit, so that the run shows what noise does.
     """
 
     run: Path
@@ -69,6 +71,8 @@ class CapturePlan:
     modules: str | None = None
     stops_on_error: bool = False
     backend: Backend = Backend.ALIGN
+    tensors: tuple[str, ...] = ()
+    perturbs: bool = False
 
     def takes(self, what: What) -> bool:
         """Tell whether a kind is recorded."""
@@ -138,6 +142,8 @@ def read_plan(path: Path) -> CapturePlan:
             modules=content.get("modules"),
             stops_on_error=bool(content.get("stops_on_error", False)),
             backend=Backend(content.get("backend", Backend.ALIGN)),
+            tensors=tuple(map(str, content.get("tensors", ()))),
+            perturbs=bool(content.get("perturbs", False)),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from dumps.capture.sketch.weights import (
     record_parameters,
     record_update,
 )
-from dumps.capture.sketch.write import stacked, write_file
+from dumps.capture.sketch.write import stacked, whole_files, write_file
+from dumps.capture.tensors import WholeTensors
 from dumps.capture.writer import WriteFile
 from dumps.store.tensor_records import Phase, sketch_path, sync_path
 
@@ -39,17 +40,25 @@ class StepSketches:
     sync: Recorder | None = None
     _hooks: ModuleHooks | None = None
 
-    def begin(self, model: nn.Module, pattern: str | None, *, outputs: bool = True) -> None:
+    def begin(
+        self,
+        model: nn.Module,
+        pattern: str | None,
+        *,
+        outputs: bool = True,
+        whole: Sequence[str] = (),
+    ) -> None:
         """Look at a model from here on.
 
         Args:
             pattern: shell pattern of the modules to look at, None for all.
             outputs: whether to look at modules at all, or at parameters alone.
+            whole: shell patterns of the modules whose tensors are kept whole besides.
         """
         self.drop()
-        self.step = Recorder()
+        self.step = Recorder(whole=WholeTensors(whole) if whole else None)
         if outputs:
-            self._hooks = ModuleHooks(model, self.step, self.log, (pattern or "*",))
+            self._hooks = ModuleHooks(model, self.step, self.log, (pattern or "*", *whole))
 
     def drop(self) -> None:
         """Take the hooks away and forget the step."""
@@ -115,11 +124,12 @@ class Part:
         return {f"{self.path.as_posix()}:{name}": tensor for name, tensor in made.items()}
 
     def writes(self, on_host: Mapping[str, Tensor]) -> dict[str, WriteFile]:
-        """Return what writes the file, by its path."""
+        """Return what writes the file, and that of whole tensors, by their paths."""
         prefix = f"{self.path.as_posix()}:"
         own = {n.removeprefix(prefix): t for n, t in on_host.items() if n.startswith(prefix)}
         return {
             self.path.as_posix(): lambda path: write_file(
                 path, own, self.step, self.rank, self.recorder
-            )
+            ),
+            **whole_files(self.recorder, self.step, self.rank),
         }

@@ -14,7 +14,7 @@ RELEASES = ("2.0.0", "2.1.0", "2.2.0", "2.3.0", "master")
 
 def signatures(place: str) -> dict[str, list[str]]:
     """Return the arguments of a function, such as "module:Class.function", by branch."""
-    found = {}
+    found: dict[str, list[str]] = {}
     for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]:
         name, arguments, releases = line.split("\t")
         if name == place:

@@ -62,6 +62,8 @@ def test_what_we_put_in_takes_the_arguments_of_every_branch(
 @pytest.mark.parametrize("point", points(), ids=lambda point: point.name)
 def test_the_checkout_has_one_of_the_recorded_signatures(point: HookPoint) -> None:
     path = Path(SOURCE or "", *point.module.split(".")).with_suffix(".py")
+    if not path.is_file() and set(signatures(point.name)) < set(RELEASES):
+        pytest.skip("this branch has no such loss")
     owner, _, name = point.attribute.partition(".")
     tree = ast.parse(path.read_text(encoding="utf-8"))
     (found,) = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == owner)

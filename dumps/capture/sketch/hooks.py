@@ -131,13 +131,29 @@ class ModuleHooks:
             if not self._tokens:
                 return
             with self._log.kept(f"sketch of {name}"):
-                tensor = first_tensor(args) if inputs else None
+                tensor = first_tensor(args) if inputs or self._keeps_input(name) else None
                 if tensor is not None and self._counts_forward:
-                    self._record(Reading(name, tensor), Phase.INPUT, inputs)
+                    if inputs:
+                        self._record(Reading(name, tensor), Phase.INPUT, inputs)
+                    else:
+                        self._keep_input(name, tensor.detach())
                 for reading in readings(name, output):
                     self._record_output(reading)
 
         return hook
+
+    def _keeps_input(self, name: str) -> bool:
+        """Tell whether a module's first input is kept whole; names must be the whole model's."""
+        whole = self._recorder.whole
+        return whole is not None and self._local.outputs is None and whole.wants(name)
+
+    def _keep_input(self, name: str, tensor: Tensor) -> None:
+        tokens = self._tokens_of(tensor)
+        rows = None if tokens is None else tokens.rows(
+            tensor, sequence_first=self._local.sequence_first
+        )
+        if tokens is not None and rows is not None:
+            self._recorder.keep_whole(name, Phase.INPUT, rows, tokens, tensor.shape)
 
     @property
     def _counts_forward(self) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 from dumps.capture.sketch.repeat import Repeat
 from dumps.capture.sketch.sums import IndexSigns, Sums, sums_of
 from dumps.capture.sketch.token_keys import Tokens
+from dumps.capture.tensors import WholeTensors
 
 Address = tuple[str, str, int]
 """Module or parameter name, phase, and optimizer step within the training step."""
@@ -23,6 +24,7 @@ class Recorder:
         unaligned: modules whose output has no row a token, such as those of single experts.
         problems: what went wrong, once each; a capture never stops the training.
         facts: further numbers of the step.
+        whole: takes the tensors that are kept whole; None where none are.
     """
 
     sums: dict[Address, Sums] = field(default_factory=dict)
@@ -30,6 +32,7 @@ class Recorder:
     problems: set[str] = field(default_factory=set)
     facts: dict[str, int] = field(default_factory=dict)
     update: int = 0
+    whole: WholeTensors | None = None
     _signs: IndexSigns = field(default_factory=IndexSigns)
     _last: Repeat = field(default_factory=Repeat)
 
@@ -50,6 +53,8 @@ class Recorder:
         """
         if not rows.numel():
             return
+        if self.whole is not None:
+            self.keep_whole(name, phase, rows, tokens, shape, first_feature)
         columns = self._signs.columns(first_feature, rows.shape[1], rows.device)
         made = self._last.of(
             rows,
@@ -57,6 +62,22 @@ class Recorder:
             lambda: sums_of(rows, (tokens.signs, tokens.digest), columns),
         )
         self._add(name, phase, made, tuple(shape))
+
+    def keep_whole(
+        self,
+        name: str,
+        phase: str,
+        rows: Tensor,
+        tokens: Tokens,
+        shape: torch.Size,
+        first_feature: int = 0,
+    ) -> None:
+        """Keep an activation or its gradient whole, if it is one of those asked for."""
+        if self.whole is None or not self.whole.wants(name):
+            return
+        kept = self.whole.keep((name, phase, self.update), rows, tokens, shape, first_feature)
+        if not kept:
+            self.problems.add(f"{name} ({phase}) is not kept whole: {self.whole.limit_text}")
 
     def add_weight(
         self,

@@ -13,6 +13,7 @@ from dumps.capture.sketch.hooks import ModuleHooks
 from dumps.capture.sketch.local import Local
 from dumps.capture.sketch.recorder import Recorder
 from dumps.capture.sketch.write import submit_step, write_step
+from dumps.capture.tensors import WholeTensors
 from dumps.capture.writer import Writer
 
 
@@ -27,6 +28,7 @@ def sketched_step(
     sequence_first: bool = False,
     local: Sequence[Local] = (),
     writer: Writer | None = None,
+    whole: Sequence[str] = (),
 ) -> Iterator[Recorder]:
     """Sketch what a model computes within, and write it when the step is over.
 
@@ -35,12 +37,13 @@ def sketched_step(
         folder: of the run.
         log: takes what goes wrong; training goes on.
         local: what the modules of each chunk are, where they are not the whole model's own.
+        whole: shell patterns of the modules whose tensors are kept whole besides.
         writer: writes in the background; without it the file is there on leaving.
 
     Yields:
         The step's recorder, for `dumps.capture.sketch.weights`.
     """
-    recorder = Recorder()
+    recorder = Recorder(whole=WholeTensors(whole) if whole else None)
     chunks = [model] if isinstance(model, nn.Module) else list(model)
     with ExitStack() as stack:
         parts: Sequence[Local | None] = local or [None] * len(chunks)

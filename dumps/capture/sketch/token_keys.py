@@ -25,11 +25,13 @@ class Tokens:
         shape: batch and sequence length of the tensors that carry them.
         index: int64 [n], their places in the flattened [batch * length]; None for all places.
         keys: int64 [n].
+        places: int64 [n], counted from 0 within each token's own sequence; None if unknown.
     """
 
     shape: tuple[int, int]
     index: Tensor | None
     keys: Tensor
+    places: Tensor | None = None
 
     @cached_property
     def signs(self) -> Tensor:
@@ -95,7 +97,7 @@ def tokens_of(
     elif bounds is not None:
         places = torch.arange(ids.numel(), device=ids.device) if index is None else index
         starts = starts | torch.isin(places, bounds[:-1].to(places))
-    return Tokens(shape, index, prefix_keys(ids, starts))
+    return Tokens(shape, index, prefix_keys(ids, starts), places_of(starts))
 
 
 def kept(tokens: Tokens, keep: int | Tensor) -> Tokens | None:
@@ -117,8 +119,13 @@ def kept(tokens: Tokens, keep: int | Tensor) -> Tokens | None:
     number[own.to(columns.device)] = torch.arange(len(own), device=columns.device)
     numbers = number[places.flatten()]
     index = (numbers >= 0).nonzero().squeeze(-1)
-    keys = tokens.keys[numbers[index]]
-    return Tokens((batch, len(columns)), None if len(index) == len(numbers) else index, keys)
+    kept_ones = numbers[index]
+    return Tokens(
+        (batch, len(columns)),
+        None if len(index) == len(numbers) else index,
+        tokens.keys[kept_ones],
+        None if tokens.places is None else tokens.places[kept_ones],
+    )
 
 
 def part(tokens: Tokens, rank: int, ranks: int) -> Tokens | None:
@@ -139,14 +146,19 @@ def prefix_keys(ids: Tensor, starts: Tensor) -> Tensor:
     Returns:
         int64 [n]: a polynomial of hashed ids modulo 2**64, hashed with the place in the sequence.
     """
-    place_of = torch.arange(len(ids), device=ids.device)
-    start = torch.where(starts, place_of, 0).cummax(0).values
-    place = place_of - start
+    place = places_of(starts)
+    start = torch.arange(len(ids), device=ids.device) - place
     powers = torch.full_like(ids, _BASE).cumprod(0)
     terms = splitmix64(ids.to(torch.int64)) * powers[place]
     sums = terms.cumsum(0)
     prefix = sums - (sums - terms)[start]
     return splitmix64(prefix ^ splitmix64(place))
+
+
+def places_of(starts: Tensor) -> Tensor:
+    """Return int64 [n], how far each token is from the last start before it."""
+    number = torch.arange(len(starts), device=starts.device)
+    return number - torch.where(starts, number, 0).cummax(0).values
 
 
 def num_sequences(tokens: Tokens, position_ids: Tensor) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from dumps.capture.device import start_copy
 from dumps.capture.sketch.recorder import Recorder
 from dumps.capture.sketch.sums import SIDE
-from dumps.capture.writer import Writer
+from dumps.capture.writer import WriteFile, Writer, write_whole
 from dumps.store.tensor_records import FORMAT, sketch_path
 
 
@@ -31,6 +31,8 @@ def write_step(folder: Path, step: int, rank: int, recorder: Recorder) -> Path |
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     write_file(part, start_copy(stacked(recorder))(), step, rank, recorder)
     os.replace(part, path)
+    for name, write in whole_files(recorder, step, rank).items():
+        write_whole(folder / name, write)
     return path
 
 
@@ -43,7 +45,16 @@ def submit_step(writer: Writer, step: int, rank: int, recorder: Recorder) -> Non
     def write(path: Path) -> None:
         write_file(path, arrived(), step, rank, recorder)
 
-    writer.submit(None, lambda: {sketch_path(Path(), step, rank).as_posix(): write})
+    files = {
+        sketch_path(Path(), step, rank).as_posix(): write,
+        **whole_files(recorder, step, rank),
+    }
+    writer.submit(None, lambda: files)
+
+
+def whole_files(recorder: Recorder, step: int, rank: int) -> Mapping[str, WriteFile]:
+    """Return what writes the tensors kept whole, by path below the run folder."""
+    return {} if recorder.whole is None else recorder.whole.files(step, rank)
 
 
 def stacked(recorder: Recorder) -> dict[str, Tensor]:

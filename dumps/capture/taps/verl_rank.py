@@ -63,7 +63,13 @@ class Rank:
             if plan.sketches_step(following) and takes_rank:
                 if self.ulysses > 1:
                     session.log.write("no sketch of activations: ranks share sequences (Ulysses)")
-                sketches.begin(self.module, plan.modules, outputs=self.ulysses == 1)
+                sketches.begin(
+                    self.module,
+                    plan.modules,
+                    outputs=self.ulysses == 1,
+                    whole=plan.tensors,
+                    perturbs=plan.perturbs,
+                )
             return parts
         return []
 
