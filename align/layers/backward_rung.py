@@ -108,7 +108,7 @@ def compare_gradients(
     """
     own, other = (_first_update(step.of(Phase.GRADIENT)) for step in (reference, candidate))
     usual = usual_dtypes(own.values(), other.values())
-    floor_of = _floors(num_layers([name for name, _ in own]), usual)
+    floor_of = gradient_floors(num_layers([name for name, _ in own]), usual)
     further = [
         (_first_update(one.of(Phase.GRADIENT)), _first_update(two.of(Phase.GRADIENT)))
         for one, two in ((pair.reference, pair.candidate) for pair in later)
@@ -182,7 +182,7 @@ def _first_update(records: Mapping[Address, TensorRecord]) -> dict[Address, Tens
     return {address: record for address, record in records.items() if address[1] == 0}
 
 
-def _floors(layers: int, usual: Dtypes) -> FloorOf:
+def gradient_floors(layers: int, usual: Dtypes) -> FloorOf:
     """A gradient has come through the whole forward pass, and back down to its own layer."""
 
     def floor_of(reference: TensorRecord, candidate: TensorRecord) -> Threshold:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dumps.store.run_data import RunData
@@ -38,12 +38,31 @@ class CapturedStep:
         return self.records.get(phase, {})
 
 
-def captured_steps(data: RunData) -> dict[int, CapturedStep]:
-    """Merge a run's sketches, rank by rank."""
-    files: dict[int, list[SketchFile]] = defaultdict(list)
-    for file in data.sketches:
-        files[file.step].append(file)
-    return {step: merged(files[step]) for step in sorted(files)}
+class CapturedSteps(Mapping[int, CapturedStep]):
+    """A run's steps in their order, each read and merged when it is asked for."""
+
+    def __init__(self, data: RunData) -> None:
+        self._data = data
+
+    def __getitem__(self, step: int) -> CapturedStep:
+        if step not in self:
+            raise KeyError(step)
+        files = self._data.sketches_of(step)
+        return merged(files) if files else CapturedStep(step, "", {}, (), {})
+
+    def __contains__(self, step: object) -> bool:
+        return step in self._data.sketch_files
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._data.sketch_files)
+
+    def __len__(self) -> int:
+        return len(self._data.sketch_files)
+
+
+def captured_steps(data: RunData) -> CapturedSteps:
+    """Return a run's sketches by step."""
+    return CapturedSteps(data)
 
 
 def merged(files: Iterable[SketchFile]) -> CapturedStep:

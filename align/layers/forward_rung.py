@@ -83,7 +83,7 @@ def forward_walk(pair: Pair, noise: Noise | None = None, later: Sequence[Pair] =
     own, other = _both(pair)
     usual = usual_dtypes(own.values(), other.values())
     further = [_both(each) for each in later]
-    floor_of = partial(_floor, usual=usual)
+    floor_of = partial(activation_floor, usual=usual)
     return walk(own, other, floor_of, noise=noise, further=further)
 
 
@@ -99,7 +99,10 @@ def activations(step: CapturedStep) -> Mapping[Address, TensorRecord]:
     return {**outputs, **inputs}
 
 
-def _floor(reference: TensorRecord, candidate: TensorRecord, *, usual: Dtypes) -> Threshold:
+def activation_floor(
+    reference: TensorRecord, candidate: TensorRecord, *, usual: Dtypes
+) -> Threshold:
+    """Return what rounding explains of an activation's error."""
     layer = layer_of(reference.name)
     depth = 1 if layer is None else 1 + layer
     dtype = expected_dtype(reference, candidate, usual)

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 
 from align.layers.captured import CapturedStep, captured_steps
 from align.layers.floor import SKETCH, unit_roundoff
 from align.layers.measure import difference
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase, TensorRecord
+
+
+POOLED = 32
+"""Steps that errors pointing one way are pooled over; they are in memory together."""
 
 
 class Start(Enum):
@@ -64,8 +69,8 @@ def pairs(reference: RunData, candidate: RunData) -> Iterator[Pair]:
 
 
 def later_pairs(reference: RunData, candidate: RunData) -> list[Pair]:
-    """Return the steps after the first that have the same tokens and weights too."""
-    return list(pairs(reference, candidate))[1:]
+    """Return steps after the first that have the same tokens and weights too, at most `POOLED`."""
+    return list(islice(pairs(reference, candidate), 1, 1 + POOLED))
 
 
 def paired(reference: CapturedStep, candidate: CapturedStep) -> Pair:

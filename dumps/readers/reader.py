@@ -66,6 +66,7 @@ class Reader:
         read: ``read(path, progress)`` for metrics -> `MetricLog`, config -> `RawConfig`,
             rollout and validation -> iterator of `RolloutBatch`, environment ->
             `EnvironmentFacts`.
+        sole_role: a file of this format serves no other kind, so no other reader is asked.
         priority: readers of one kind are asked in descending order; the first that knows the file
             reads it. Equal priorities are asked in order of format name.
     """
@@ -75,3 +76,4 @@ class Reader:
     sniff: Callable[[Glimpse], bool]
     read: Callable[[Path, Progress], Any]
     priority: int = 0
+    sole_role: bool = False

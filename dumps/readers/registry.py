@@ -13,12 +13,12 @@ from dumps.readers.reader import Reader
 
 @cache
 def readers() -> tuple[Reader, ...]:
-    """Return all readers, most specific first."""
+    """Return all readers, most specific first; before them those whose files have one role."""
     found: list[Reader] = []
     for module_info in pkgutil.iter_modules(dumps.readers.__path__):
         module = import_module(f"dumps.readers.{module_info.name}")
         found += [*getattr(module, "READERS", ()), *filter(None, [getattr(module, "READER", None)])]
-    return tuple(sorted(found, key=lambda reader: (-reader.priority, reader.format)))
+    return tuple(sorted(found, key=lambda r: (not r.sole_role, -r.priority, r.format)))
 
 
 def reader_named(format: str, kind: ArtifactKind) -> Reader:

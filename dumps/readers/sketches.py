@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,10 @@ from align.core.errors import DumpError
 from align.core.optional import require
 from align.core.run import ArtifactKind
 from dumps.readers.reader import Glimpse, Progress, Reader
-from dumps.store.tensor_records import FORMAT, SketchFile, TensorRecord
+from dumps.store.record_table import RecordTable
+from dumps.store.tensor_records import FORMAT, SketchFile
 
 _LENGTH = 8
-_MARK = b'{"__metadata__":{"format":"' + FORMAT.encode() + b'"}'
-_WHOLE = 1 << 64
 
 
 def sniff(glimpse: Glimpse) -> bool:
@@ -32,24 +32,40 @@ def read(path: Path, progress: Progress) -> SketchFile:
     Raises:
         DumpError: It is cut off or otherwise broken.
     """
+    with _opened(path) as file:
+        found = _table(path, file).as_file()
+    progress(path.stat().st_size)
+    return found
+
+
+def read_table(path: Path) -> RecordTable:
+    """Read one file as columns.
+
+    Raises:
+        DumpError: It is cut off or otherwise broken.
+    """
+    with _opened(path) as file:
+        return _table(path, file)
+
+
+def read_step(path: Path) -> int:
+    """Return the step a file is of, without its sketches.
+
+    Raises:
+        DumpError: It is cut off or otherwise broken.
+    """
+    with _opened(path) as file:
+        return int(_document(file)["step"])
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     require("safetensors", extra="torch")
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(str(path), "numpy") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        stated = json.loads(tensors["document"].tobytes())
-        records = tuple(_record(row, i, tensors) for i, row in enumerate(stated["records"]))
-        progress(path.stat().st_size)
-        return SketchFile(
-            source=str(path),
-            step=stated["step"],
-            rank=stated["rank"],
-            records=records,
-            unaligned=tuple(stated["unaligned"]),
-            problems=tuple(stated["problems"]),
-            facts=stated["facts"],
-        )
+            yield file
     except (SafetensorError, KeyError, ValueError, IndexError, TypeError) as error:
         raise DumpError(
             where=str(path),
@@ -58,30 +74,36 @@ def read(path: Path, progress: Progress) -> SketchFile:
         ) from error
 
 
-def _record(row: list[Any], i: int, tensors: dict[str, Any]) -> TensorRecord:
-    name, phase, update, order, dtype, shape, num_elements = row
-    zeros, nan, *infinities, bfloat16, digest = map(int, tensors["counts"][i])
-    l2, minimum, maximum = (float(value) for value in tensors["moments"][i])
-    return TensorRecord(
-        name,
-        phase,
-        update,
-        order,
-        dtype,
-        tuple(shape),
-        num_elements,
-        tensors["sketch"][i].astype("float64"),
-        l2,
-        float(tensors["total"][i]),
-        minimum,
-        maximum,
-        zeros,
-        nan,
-        infinities[0],
-        infinities[1],
-        bfloat16,
-        digest % _WHOLE,
+def _document(file: Any) -> Any:
+    import orjson
+
+    return orjson.loads(file.get_tensor("document").tobytes())
+
+
+def _table(path: Path, file: Any) -> RecordTable:
+    import numpy as np
+
+    stated = _document(file)
+    names, phases, updates, orders, dtypes, shapes, numbers = (
+        zip(*stated["records"], strict=True) if stated["records"] else ((),) * 7
+    )
+    moments, totals = file.get_tensor("moments"), file.get_tensor("total")
+    return RecordTable(
+        source=str(path),
+        step=stated["step"],
+        rank=stated["rank"],
+        keys=tuple(zip(phases, names, updates, strict=True)),
+        order=np.array(orders, dtype=np.int64),
+        dtypes=dtypes,
+        shapes=tuple(map(tuple, shapes)),
+        num_elements=np.array(numbers, dtype=np.int64),
+        sketch=file.get_tensor("sketch"),
+        moments=np.concatenate([moments, totals[:, None]], axis=1),
+        counts=file.get_tensor("counts"),
+        unaligned=tuple(stated["unaligned"]),
+        problems=tuple(stated["problems"]),
+        facts=stated["facts"],
     )
 
 
-READER = Reader(FORMAT, ArtifactKind.LAYERS, sniff, read)
+READER = Reader(FORMAT, ArtifactKind.LAYERS, sniff, read, sole_role=True)

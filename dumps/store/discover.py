@@ -62,6 +62,8 @@ def examine(path: Path) -> tuple[tuple[Artifact, ...], UnknownFile | None]:
         for reader in readers():
             if reader.kind not in taken and reader.sniff(glimpse):
                 taken[reader.kind] = Artifact(reader.kind, reader.format, path, glimpse.size_bytes)
+                if reader.sole_role:
+                    break
         if taken:
             return tuple(taken.values()), None
         name = _looks_like(glimpse)

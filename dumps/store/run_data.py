@@ -18,13 +18,15 @@ from align.core.run import Artifact, ArtifactKind, Run
 from dumps.readers.reader import Progress, no_progress
 from dumps.readers.registry import reader_named
 from dumps.store.merge_metrics import merge_logs
-from dumps.store.tensor_records import SketchFile
+from dumps.store.tensor_records import FORMAT, SketchFile
 
 if TYPE_CHECKING:
     from dumps.store.rollout_index import RolloutIndex
 
 ONLY_DEVICE = {"mindspeed_rl": "npu"}
 """Frameworks that run on one kind of accelerator."""
+
+_STEPS_KEPT = 8
 
 
 class RunData:
@@ -38,6 +40,7 @@ class RunData:
         self.run = run
         self.problems: list[AlignError] = []
         self._progress = progress
+        self._sketches: dict[int, tuple[SketchFile, ...]] = {}
 
     @cached_property
     def metric_logs(self) -> tuple[MetricLog, ...]:
@@ -81,6 +84,30 @@ class RunData:
     def sketches(self) -> tuple[SketchFile, ...]:
         """Every file of tensor sketches, in path order; layers in other formats left out."""
         return tuple(f for f in self._each(ArtifactKind.LAYERS) if isinstance(f, SketchFile))
+
+    @cached_property
+    def sketch_files(self) -> dict[int, list[Artifact]]:
+        """The files of tensor sketches by step, in path order; their numbers are not read."""
+        from dumps.readers.sketches import read_step
+
+        files: dict[int, list[Artifact]] = {}
+        for artifact in self.run.of_kind(ArtifactKind.LAYERS):
+            if artifact.format == FORMAT:
+                with self._problems_kept(artifact):
+                    files.setdefault(read_step(artifact.path), []).append(artifact)
+        return dict(sorted(files.items()))
+
+    def sketches_of(self, step: int) -> tuple[SketchFile, ...]:
+        """Return the files of one step; those of the last few steps are kept in memory."""
+        if step not in self._sketches:
+            found = []
+            for artifact in self.sketch_files[step]:
+                with self._problems_kept(artifact):
+                    found.append(self._read(artifact))
+            if len(self._sketches) == _STEPS_KEPT:
+                self._sketches.pop(next(iter(self._sketches)))
+            self._sketches[step] = tuple(found)
+        return self._sketches[step]
 
     @cached_property
     def rollouts(self) -> RolloutIndex:
