@@ -26,9 +26,12 @@ from dumps.capture.sketch.token_keys import Tokens, tokens_of
 from dumps.capture.sketch.write import stacked, write_file
 from dumps.store.tensor_records import Phase, sketch_path
 
-_MODULES = ("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-_MODULES += ("self_attn.o_proj", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj")
-_MODULES += ("mlp.down_proj",)
+_MODULES: tuple[str, ...] = (
+    "input_layernorm",
+    *(f"self_attn.{name}_proj" for name in "qkvo"),
+    "post_attention_layernorm",
+    *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
+)
 _ROUNDING, _FAULT = 1e-7, 1e-2
 
 
@@ -49,7 +52,10 @@ def main() -> None:
         command = [align, "layers", "diff", str(folder / "reference"), str(folder / "candidate")]
         start = time.perf_counter()
         done = subprocess.run(
-            [*command, "--all-steps", *arguments.option], capture_output=True, text=True, check=False
+            [*command, "--all-steps", *arguments.option],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         wall = time.perf_counter() - start
     used = resource.getrusage(resource.RUSAGE_CHILDREN)

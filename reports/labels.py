@@ -133,6 +133,23 @@ WORDS = {
         "细线：原始记录。粗线：平滑后。灰色带：相同运行之间的差异范围。竖直虚线：分开之处。"
         "底部叉号：NaN 或无穷大。横轴：步数。",
     ),
+    "relative_error": Text("relative error", "相对误差"),
+    "explained": Text("explained by rounding, noise or inputs", "舍入、噪声或输入误差可解释的范围"),
+    "first_divergence": Text("first divergence", "最早偏离处"),
+    "none_departs": Text("none departs", "没有偏离"),
+    "depth_note": Text(
+        "Across: order of computation, layers shaded in turn. Up: logarithmic; at the foot 0, "
+        "at the top infinite.",
+        "横轴：计算次序，各层交替着色。纵轴：对数；最下方为 0，最上方为无穷大。",
+    ),
+    "neighbourhood": Text("Around the first divergence", "最早偏离处的上下游"),
+    "before": Text("computed before", "之前的计算"),
+    "after": Text("computed after", "之后的计算"),
+    "error": Text("error", "误差"),
+    "heat": Text(
+        "Error over what is explained, by layer (across) and module",
+        "误差与可解释范围之比：按层（横）与模块（纵）",
+    ),
     "tasks": Text("Each task", "各任务"),
     "at_step": Text("at step {step}", "第 {step} 步"),
     "window": Text("smoothed over {count} steps", "平滑窗口 {count} 步"),

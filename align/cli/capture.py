@@ -37,6 +37,24 @@ _KINDS = "rollouts,inputs,log_probs,grad_norms,weights,config,metrics,rng,module
     help="What looks at modules. msprobe dumps every module of the actor's update into "
     "RUN/msprobe; it patches torch, slows training and is not bit by bit invisible.",
 )
+@click.option(
+    "--tensors",
+    multiple=True,
+    metavar="PATTERN",
+    help="Keep these modules' tensors whole beside their sketches, such as 'model.layers.3.*'.",
+)
+@click.option(
+    "--zoom",
+    metavar="REPORT[:ID]",
+    help="Keep whole what surrounds a finding of this report.json, the verdict's unless one is "
+    "named, in its step.",
+)
+@click.option(
+    "--noise",
+    is_flag=True,
+    help="Move embeddings by one rounding unit: the run shows what rounding does, for "
+    "`align layers diff --noise`. Changes the training.",
+)
 @click.option("--stop-on", type=click.Choice(["error"]), help="End the run at a broken invariant.")
 @click.option("--plan-only", is_flag=True, help="Write RUN/capture.json and run nothing.")
 def command(
@@ -47,6 +65,9 @@ def command(
     ranks: str,
     modules: str | None,
     backend: str,
+    tensors: tuple[str, ...],
+    zoom: str | None,
+    noise: bool,
     stop_on: str | None,
     plan_only: bool,
 ) -> None:
@@ -58,9 +79,17 @@ def command(
     from align.cli.capture_view import as_text
     from dumps.capture.launch import refuse_used_folder, run_captured
     from dumps.capture.msprobe_backend import prepare
-    from dumps.capture.plan import Backend, write_plan
+    from dumps.capture.plan import Backend, What, write_plan
 
-    plan = replace(_plan(run, what, steps, ranks, modules, stop_on), backend=Backend(backend))
+    if zoom is not None:
+        from align.layers.zoom import read_zoom
+
+        around = read_zoom(zoom)
+        tensors, steps = (*tensors, *around.modules), steps or str(around.step)
+    plan = _plan(run, what, steps, ranks, modules, stop_on)
+    plan = replace(plan, backend=Backend(backend), tensors=tensors, perturbs=noise)
+    if (tensors or noise) and What.SKETCHES not in plan.what:
+        plan = replace(plan, what=(*plan.what, What.SKETCHES))
     if plan.backend is Backend.MSPROBE:
         refuse_used_folder(plan.run)
         prepare(plan)

@@ -27,6 +27,7 @@ command.add_command(
         "Two folders of msprobe dumps are compared tensor by tensor.",
         further_runs=NOISE_RUNS,
         takes_msprobe=True,
+        takes_steps=True,
     )
 )
 command.add_command(

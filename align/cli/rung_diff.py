@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from align.cli.layers_msprobe import are_msprobe, diff_dumps
+from align.cli.layers_steps import diff_steps, no_options, step_options
 from align.cli.options import exit_code, fail_on_option, json_option, lang_option
 from align.cli.progress import progress_bar
 from align.cli.sides import find_run, load, sides, size_bytes
@@ -40,6 +41,7 @@ def diff_command(
     with_tables: bool = False,
     further_runs: Mapping[str, str] | None = None,
     takes_msprobe: bool = False,
+    takes_steps: bool = False,
 ) -> click.Command:
     """Return the ``diff`` command of the rung that ``function`` of a module compares.
 
@@ -48,12 +50,14 @@ def diff_command(
         further_runs: options that take more runs, with their help; the function takes each as a
             sequence of that name.
         takes_msprobe: compare folders of msprobe dumps too, where both sides are such.
+        takes_steps: offer to compare every step.
     """
     names = further_runs or {}
 
     @click.command("diff", help=help)
     @sides()
     @run_options(names)
+    @(step_options if takes_steps else no_options)
     @click.option("--all", "show_all", is_flag=True, help="List what is equal too.")
     @lang_option
     @fail_on_option
@@ -70,6 +74,8 @@ def diff_command(
         lang: str,
         fail_on: str,
         as_json: bool,
+        all_steps: bool = False,
+        ray: str | None = None,
         **further: tuple[Path, ...],
     ) -> None:
         if takes_msprobe and not any(further.values()) and are_msprobe(reference, candidate):
@@ -88,7 +94,10 @@ def diff_command(
         with progress_bar(sum(map(size_bytes, everything))) as bar:
             ours, theirs = (load(run, bar.advance) for run in runs)
             loaded = {name: [load(run, bar.advance) for run in each] for name, each in more.items()}
-            result = getattr(import_module(rung_module), function)(ours, theirs, **loaded)
+            if all_steps or ray:
+                result = diff_steps(ours, theirs, ray, takes_noise=not any(further.values()))
+            else:
+                result = getattr(import_module(rung_module), function)(ours, theirs, **loaded)
         if as_json:
             report = Report(summarise(ours), summarise(theirs), judge([result]), (result,))
             click.echo(render(to_document(report)), nl=False)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from align.core.errors import DocumentError
-from align.core.figure import Cell, Column, Curve, CurvePair, Table
+from align.core.figure import Cell, Column, Curve, CurvePair, Point, Profile, Table
 from align.core.finding import (
     Evidence,
     Finding,
@@ -180,6 +180,7 @@ def _rung_to_json(rung: RungResult) -> Json:
         ],
         "tables": [table_to_json(table) for table in rung.tables],
         "curves": [_pair_to_json(pair) for pair in rung.curves],
+        "profiles": [_profile_to_json(profile) for profile in rung.profiles],
     }
 
 
@@ -195,6 +196,7 @@ def _rung_from_json(json: Mapping[str, Any], findings: Sequence[Finding]) -> Run
         ),
         tables=tuple(_table_from_json(table) for table in json["tables"]),
         curves=tuple(_pair_from_json(pair) for pair in json["curves"]),
+        profiles=tuple(_profile_from_json(profile) for profile in json.get("profiles", ())),
     )
 
 
@@ -353,6 +355,40 @@ def _curve_from_json(json: Mapping[str, Any]) -> Curve:
     if not len(curve.steps) == len(curve.values) == len(curve.smoothed):
         raise ValueError("a curve has more steps than values, or fewer")
     return curve
+
+
+def _profile_to_json(profile: Profile) -> Json:
+    return {
+        "id": profile.id,
+        "step": profile.step,
+        "marked": profile.marked,
+        **_text_to_json(title=profile.title),
+        "points": [
+            [p.name, p.group, p.kind, scalar_to_json(p.error), scalar_to_json(p.limit), p.detail]
+            for p in profile.points
+        ],
+    }
+
+
+def _profile_from_json(json: Mapping[str, Any]) -> Profile:
+    points = tuple(_point_from_json(*point) for point in json["points"])
+    marked = json["marked"]
+    if marked is not None and not 0 <= marked < len(points):
+        raise ValueError(f"profile {json['id']} marks a point it does not have")
+    return Profile(_string(json["id"]), _text(json, "title"), int(json["step"]), points, marked)
+
+
+def _point_from_json(
+    name: str, group: int | None, kind: str, error: Scalar, limit: Scalar, detail: str
+) -> Point:
+    return Point(
+        _string(name),
+        None if group is None else int(group),
+        _string(kind),
+        float_from_json(error),
+        float_from_json(limit),
+        _string(detail),
+    )
 
 
 def _report_from_json(document: Mapping[str, Any]) -> Report:

@@ -57,3 +57,37 @@ class CurvePair:
     onset: tuple[int, int] | None = None
     noise: float | None = None
     task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One place of a profile.
+
+    Args:
+        name: what was compared.
+        group, kind: its layer, None outside layers, and what it is within it.
+        error, limit: relative error, and up to where it is explained.
+        detail: dtype and shape, for its neighbourhood.
+    """
+
+    name: str
+    group: int | None
+    kind: str
+    error: float
+    limit: float
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Errors along the order of computation at one step.
+
+    ``marked`` is the index of the point that departs first, None where none does. Profiles of one
+    ``id`` are the same places at several steps, the first step first.
+    """
+
+    id: str
+    title: Text
+    step: int
+    points: tuple[Point, ...]
+    marked: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from align.core.figure import Table
+from align.core.figure import Profile, Table
 from align.core.finding import Evidence, Finding, Side
 from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
@@ -27,6 +27,7 @@ from align.layers.noise import Noise
 from align.layers.noise_runs import NoiseRuns, observed_noise
 from align.layers.not_comparable import not_comparable
 from align.layers.pattern import is_scaled, scores_factor
+from align.layers.profile import profiles
 from align.layers.start import Pair, Start, first_pair, later_pairs
 from align.layers.systematic_finding import systematic_finding
 from align.layers.three_way import three_way_text
@@ -147,21 +148,22 @@ def _judge(
         if factor is None or loss_inputs is False:
             return _undecided(findings.LOSS_DIFFERS, gradients)
         finding = findings.scaled(factor, len(outputs.compared), loss_inputs, where)
-        return _diverged(finding, gradients)
+        return _diverged(finding, gradients, reference.step)
     missing = gradients.missing
     if missing is not None and (departure is None or missing[0].order <= departure.reference.order):
         finding = findings.no_gradient(*missing, gradients.missing_parameters, where)
-        return _diverged(finding, gradients)
+        return _diverged(finding, gradients, reference.step)
     if departure is not None:
         if departure.is_large:
-            return _diverged(findings.output_departs(departure, where, right), gradients)
+            finding = findings.output_departs(departure, where, right)
+            return _diverged(finding, gradients, reference.step)
         scores = scores_factor(outputs.compared, departure)
         finding = systematic_finding(departure, Rung.BACKWARD, where, right, SIGNATURE, scores)
-        return _diverged(finding, gradients)
+        return _diverged(finding, gradients, reference.step)
     departed = [compared for compared in parameters.compared if compared.departs]
     if departed:
         finding = findings.parameters_depart(departed, len(parameters.compared), where)
-        return _diverged(finding, gradients)
+        return _diverged(finding, gradients, reference.step)
     floors = floors_text(outputs, parameters)
     return RungResult(
         Rung.BACKWARD,
@@ -175,6 +177,7 @@ def _judge(
             f"最大相对误差 {max(outputs.worst, parameters.worst):.2g}。" + floors.zh,
         ),
         tables=_tables(gradients),
+        profiles=_profiles(gradients, reference.step),
     )
 
 
@@ -233,7 +236,16 @@ def _tables(gradients: Gradients) -> tuple[Table, ...]:
     return (error_table("backward_errors", title, (gradients.outputs, gradients.parameters)),)
 
 
-def _diverged(finding: Finding, gradients: Gradients) -> RungResult:
+def _profiles(gradients: Gradients, step: int) -> tuple[Profile, ...]:
+    outputs = Text("Error of outputs' gradients, loss first", "输出梯度的误差（从损失开始）")
+    parameters = Text("Error of parameters' gradients", "参数梯度的误差")
+    return (
+        *profiles("backward_outputs", outputs, gradients.outputs, step),
+        *profiles("backward_parameters", parameters, gradients.parameters, step),
+    )
+
+
+def _diverged(finding: Finding, gradients: Gradients, step: int) -> RungResult:
     title = finding.title
     return RungResult(
         Rung.BACKWARD,
@@ -241,6 +253,7 @@ def _diverged(finding: Finding, gradients: Gradients) -> RungResult:
         Text(f"{title.en[:1].upper()}{title.en[1:]}.", f"{title.zh}。"),
         (finding,),
         tables=_tables(gradients),
+        profiles=_profiles(gradients, step),
     )
 
 

@@ -30,6 +30,7 @@ from align.layers.noise import Noise
 from align.layers.noise_runs import NoiseRuns, observed_noise
 from align.layers.not_comparable import not_comparable
 from align.layers.pattern import Place, cause_of, place_of
+from align.layers.profile import profiles
 from align.layers.start import Pair, first_pair, later_pairs
 from align.layers.systematic_finding import systematic_finding
 from align.layers.temperature import temperature_finding
@@ -65,13 +66,14 @@ def compare(
         return not_comparable(Rung.FORWARD, pair)
     runs = NoiseRuns(noise, next(iter(referee), None))
     seen = observed_noise(reference, candidate, runs)
-    walked = forward_walk(pair, seen, later_pairs(reference, candidate))
+    later = later_pairs(reference, candidate)
+    walked = forward_walk(pair, seen, later)
     if walked.departure is not None:
-        return _result(walked, _finding(walked.departure, pair, runs), pair)
+        return _result(walked, _finding(walked.departure, pair, runs), pair, later)
     assert pair.reference is not None and pair.candidate is not None
     finding = temperature_finding(reference, candidate, pair.reference.step)
     dtypes = dtype_finding(pair.reference, pair.candidate, walked)
-    return _result(walked, finding or dtypes, pair)
+    return _result(walked, finding or dtypes, pair, later)
 
 
 def forward_walk(pair: Pair, noise: Noise | None = None, later: Sequence[Pair] = ()) -> Walk:
@@ -113,17 +115,33 @@ def activation_floor(
     return floor
 
 
-def _result(walked: Walk, finding: Finding | None, pair: Pair) -> RungResult:
+def _result(
+    walked: Walk, finding: Finding | None, pair: Pair, later: Sequence[Pair] = ()
+) -> RungResult:
     assert pair.reference is not None
     table = error_table(
         "forward_errors",
         Text("Error of each activation, in the order of computation", "各激活的误差（按计算次序）"),
         (walked,),
     )
+    drawn = profiles(
+        "forward",
+        Text("Error of activations over depth", "激活误差随深度的变化"),
+        walked,
+        pair.reference.step,
+        [(each.reference.step, *_both(each)) for each in later if each.reference],
+    )
     if finding is not None:
         title = finding.title
         summary = Text(f"{title.en[:1].upper()}{title.en[1:]}.", f"{title.zh}。")
-        return RungResult(Rung.FORWARD, RungStatus.DIVERGED, summary, (finding,), tables=(table,))
+        return RungResult(
+            Rung.FORWARD,
+            RungStatus.DIVERGED,
+            summary,
+            (finding,),
+            tables=(table,),
+            profiles=drawn,
+        )
     count, step = len(walked.compared), pair.reference.step
     floors = floors_text(walked)
     apart = len(walked.reference_only) + len(walked.candidate_only)
@@ -141,6 +159,7 @@ def _result(walked: Walk, finding: Finding | None, pair: Pair) -> RungResult:
             + floors.zh,
         ),
         tables=(table,),
+        profiles=drawn,
     )
 
 

@@ -13,7 +13,6 @@ from align.layers.measure import difference
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase, TensorRecord
 
-
 POOLED = 32
 """Steps that errors pointing one way are pooled over; they are in memory together."""
 

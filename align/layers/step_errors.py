@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FORWARD = frozenset({Phase.FORWARD, Phase.INPUT})
 _GRADIENTS = frozenset({Phase.GRADIENT, Phase.PARAMETER_GRADIENT})
+_NUMBERS = 256  # of a sketch
 _NAN, _INFINITIES, _DIGEST = 1, slice(2, 4), 5
 
 
@@ -136,7 +137,7 @@ def _relative(
     reference: npt.NDArray[np.floating], candidate: npt.NDArray[np.floating]
 ) -> tuple[Float64, Float64]:
     """Return relative error and gain of each of n sketches; see `measure.between`."""
-    a, b = (each.reshape(len(each), -1).astype(np.float64) for each in (reference, candidate))
+    a, b = (each.reshape(len(each), _NUMBERS).astype(np.float64) for each in (reference, candidate))
     own, other, product = (np.einsum("ij,ij->i", *pair) for pair in ((a, a), (b, b), (a, b)))
     np.subtract(b, a, out=b)
     error = np.einsum("ij,ij->i", b, b)

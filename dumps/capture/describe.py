@@ -14,6 +14,7 @@ from pathlib import Path
 
 from align.core.run import RunManifest
 from dumps.capture.environment import without_ours
+from dumps.capture.perturb import NOTE
 from dumps.capture.plan import What
 from dumps.capture.session import Session
 from dumps.capture.writer import WriteFile
@@ -77,7 +78,10 @@ def manifest(framework: str, session: Session) -> RunManifest:
         device=device_kind(),
         name=session.plan.run.name,
         versions=versions,
-        notes=(f"recorded by align capture: {what}",),
+        notes=(
+            f"recorded by align capture: {what}",
+            *((f"{NOTE}: embeddings moved by one rounding unit",) if session.plan.perturbs else ()),
+        ),
     )
 
 

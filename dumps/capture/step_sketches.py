@@ -8,8 +8,10 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from dumps.capture.failures import FailureLog
+from dumps.capture.perturb import perturb_embeddings
 from dumps.capture.sketch.hooks import ModuleHooks
 from dumps.capture.sketch.recorder import Recorder
 from dumps.capture.sketch.weights import (
@@ -39,6 +41,7 @@ class StepSketches:
     step: Recorder | None = None
     sync: Recorder | None = None
     _hooks: ModuleHooks | None = None
+    _perturbed: RemovableHandle | None = None
 
     def begin(
         self,
@@ -47,6 +50,7 @@ class StepSketches:
         *,
         outputs: bool = True,
         whole: Sequence[str] = (),
+        perturbs: bool = False,
     ) -> None:
         """Look at a model from here on.
 
@@ -54,8 +58,11 @@ class StepSketches:
             pattern: shell pattern of the modules to look at, None for all.
             outputs: whether to look at modules at all, or at parameters alone.
             whole: shell patterns of the modules whose tensors are kept whole besides.
+            perturbs: whether its embeddings are moved by one rounding unit.
         """
         self.drop()
+        if perturbs:
+            self._perturbed = perturb_embeddings(model)
         self.step = Recorder(whole=WholeTensors(whole) if whole else None)
         if outputs:
             self._hooks = ModuleHooks(model, self.step, self.log, (pattern or "*", *whole))
@@ -64,7 +71,9 @@ class StepSketches:
         """Take the hooks away and forget the step."""
         if self._hooks is not None:
             self._hooks.remove()
-        self.step = self._hooks = None
+        if self._perturbed is not None:
+            self._perturbed.remove()
+        self.step = self._hooks = self._perturbed = None
 
     def update(
         self, model: nn.Module, optimizer: torch.optim.Optimizer | None

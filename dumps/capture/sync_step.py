@@ -10,7 +10,7 @@ import platform
 from pathlib import Path
 
 from dumps.store.atomic import write_atomic
-from dumps.store.tensor_records import FOLDER
+from dumps.store.discover import CAPTURE_FOLDER
 
 
 def announce_step(run: Path, step: int) -> None:
@@ -27,4 +27,4 @@ def announced_step(run: Path) -> int | None:
 
 
 def _file(run: Path) -> Path:
-    return run / FOLDER / f".step-{platform.node()}"
+    return run / CAPTURE_FOLDER / f"step-{platform.node()}"

@@ -134,9 +134,7 @@ def _write(
 
     tensors = {f"{i:06d}": part.arrived()["values"] for i, part in enumerate(parts)}
     tensors |= {f"tokens.{i}": arrived()["values"] for i, arrived in enumerate(tables)}
-    records = [
-        [*part.address, list(part.shape), part.first_feature, part.tokens] for part in parts
-    ]
+    records = [[*part.address, list(part.shape), part.first_feature, part.tokens] for part in parts]
     document = {"step": step, "rank": rank, "records": records}
     text = json.dumps(document).encode()
     tensors["document"] = torch.frombuffer(bytearray(text), dtype=torch.uint8)

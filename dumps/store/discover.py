@@ -15,7 +15,10 @@ from dumps.store.manifest import FILE_NAME, read_manifest
 
 MAX_FILES = 20_000
 # Checkpoints and caches hold thousands of files that say nothing about a comparison.
-SKIPPED_FOLDERS = frozenset({".git", "__pycache__", "node_modules", ".venv", ".align-replay"})
+CAPTURE_FOLDER = ".align-capture"  # what processes of a capture tell each other
+SKIPPED_FOLDERS = frozenset(
+    {".git", "__pycache__", "node_modules", ".venv", ".align-replay", CAPTURE_FOLDER}
+)
 
 
 def discover(

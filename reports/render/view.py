@@ -12,6 +12,7 @@ from align.core.finding import Finding
 from align.core.report import Report
 from align.core.rung import RungResult, RungStatus
 from reports.figures import Drawing, draw
+from reports.profiles import Depth, depths_of
 
 MAX_FIGURES = 24  # at 30 KB each these stay well below the page's 2 MB
 MAX_ROWS = 2000  # of one table; the rest stands in report.json
@@ -56,6 +57,11 @@ class Section:
     def tasks(self) -> tuple[Drawn, ...]:
         """The figures of single tasks, which are drawn small."""
         return tuple(drawn for drawn in self.figures if drawn.pair.task)
+
+    @property
+    def depths(self) -> tuple[Depth, ...]:
+        """Its errors over depth, drawn."""
+        return depths_of(self.result.profiles)
 
     @property
     def has_content(self) -> bool:

@@ -149,8 +149,10 @@ class ModuleHooks:
 
     def _keep_input(self, name: str, tensor: Tensor) -> None:
         tokens = self._tokens_of(tensor)
-        rows = None if tokens is None else tokens.rows(
-            tensor, sequence_first=self._local.sequence_first
+        rows = (
+            None
+            if tokens is None
+            else tokens.rows(tensor, sequence_first=self._local.sequence_first)
         )
         if tokens is not None and rows is not None:
             self._recorder.keep_whole(name, Phase.INPUT, rows, tokens, tensor.shape)
