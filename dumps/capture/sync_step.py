@@ -10,7 +10,7 @@ import platform
 from pathlib import Path
 
 from dumps.store.atomic import write_atomic
-from dumps.store.discover import CAPTURE_FOLDER
+from dumps.store.run_index import CAPTURE_FOLDER
 
 
 def announce_step(run: Path, step: int) -> None:

@@ -12,10 +12,10 @@ from dumps.readers.reader import Glimpse
 from dumps.readers.registry import readers
 from dumps.readers.text import identify, remedy_for
 from dumps.store.manifest import FILE_NAME, read_manifest
+from dumps.store.run_index import CAPTURE_FOLDER
 
 MAX_FILES = 20_000
 # Checkpoints and caches hold thousands of files that say nothing about a comparison.
-CAPTURE_FOLDER = ".align-capture"  # what processes of a capture tell each other
 SKIPPED_FOLDERS = frozenset(
     {".git", "__pycache__", "node_modules", ".venv", ".align-replay", CAPTURE_FOLDER}
 )

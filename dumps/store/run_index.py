@@ -27,6 +27,9 @@ ASSEMBLED = "assembled"
 ENGINE = "engine"
 """How the indexes of rollout engines begin, which write between the steps."""
 
+CAPTURE_FOLDER = ".align-capture"
+"""Folder below a run for what processes of a capture tell each other; no part of the record."""
+
 _CHUNK_BYTES = 1 << 20
 
 

@@ -1,4 +1,4 @@
-"""Whole tensors of a captured step: what a file of them holds, and where it lies in a run folder."""
+"""Whole tensors of a captured step: what a file of them holds, and where it lies in a run."""
 
 from __future__ import annotations
 
