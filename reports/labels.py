@@ -84,6 +84,7 @@ WORDS = {
     "no_fix": Text("None can be named without a cause.", "原因未明，无法给出。"),
     "no_fix_needed": Text("Nothing to change.", "无需修改。"),
     "next_step": Text("Next step", "下一步"),
+    "next_run": Text("What to run next", "接下来运行什么"),
     "no_next_step": Text("None.", "无。"),
     "mark_cause": Text("first cause", "首要原因"),
     "mark_symptom": Text("earliest symptom", "最早的现象"),

@@ -18,6 +18,8 @@ def as_text(run: Path, outcome: Outcome) -> str:
         f"align capture: {outcome.num_files} files in {run}, "
         f"whole steps: {steps_as_text(outcome.whole_steps)}"
     ]
+    if outcome.tensor_bytes:
+        lines.append(f"  tensors kept whole: {outcome.tensor_bytes / 1e6:.1f} MB")
     if outcome.broken_steps:
         lines.append(f"  recorded in part: {steps_as_text(outcome.broken_steps)}")
     if outcome.stopped is not None:

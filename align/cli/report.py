@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +16,11 @@ from align.cli.progress import progress_bar
 from align.cli.rung_diff import run_options
 from align.cli.sides import find_run, load, sides, size_bytes
 from align.core.errors import DocumentError, ExitCode
-from align.core.report import Report
+from align.core.report import NextRun, Report
 from align.core.verdict import VerdictStatus
+
+if TYPE_CHECKING:
+    from dumps.store.run_data import RunData
 
 
 @click.command()
@@ -93,7 +97,22 @@ def compare_runs(
     with progress_bar(sum(map(size_bytes, everything))) as bar:
         ours, theirs = (load(run, bar.advance) for run in runs)
         others = {name: [load(run, bar.advance) for run in each] for name, each in more.items()}
-        return climb(ours, theirs, on_rung=lambda rung: bar.stage(rung.value), **others)
+        report = climb(ours, theirs, on_rung=lambda rung: bar.stage(rung.value), **others)
+    return replace(report, next_run=_next_run(report, ours, theirs))
+
+
+def _next_run(report: Report, reference: RunData, candidate: RunData) -> NextRun | None:
+    """Return the cheapest experiment that tells more, None where there is none to run."""
+    from align.next.choose import choose
+    from align.next.commands import side_of
+    from align.next.situation import situation_of
+
+    situation = situation_of(report, reference, candidate)
+    advice = choose(situation, side_of(reference), side_of(candidate))
+    if advice.chosen is None:
+        return None
+    plan = advice.chosen.plan
+    return NextRun(plan.title, plan.why, advice.chosen.commands, advice.note)
 
 
 def compare_quietly(reference: Path, candidate: Path) -> Report:

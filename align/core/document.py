@@ -23,7 +23,7 @@ from align.core.finding import (
     Strength,
     Symptom,
 )
-from align.core.report import Report, RunSummary
+from align.core.report import NextRun, Report, RunSummary
 from align.core.rung import Missing, Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.core.verdict import Confidence, Verdict, VerdictStatus
@@ -42,6 +42,7 @@ def to_document(report: Report) -> Json:
         "reference": run_to_json(report.reference),
         "candidate": run_to_json(report.candidate),
         "verdict": _verdict_to_json(report.verdict),
+        "next_run": None if report.next_run is None else _next_run_to_json(report.next_run),
         "rungs": [_rung_to_json(rung) for rung in report.rungs],
         "findings": [finding_to_json(finding) for finding in findings],
     }
@@ -401,4 +402,19 @@ def _report_from_json(document: Mapping[str, Any]) -> Report:
             _rung_from_json(json, [f for f in findings if f.rung.value == json["name"]])
             for json in document["rungs"]
         ),
+        next_run=_next_run_from_json(document.get("next_run")),
     )
+
+
+def _next_run_to_json(run: NextRun) -> Json:
+    return {
+        "commands": list(run.commands),
+        **_text_to_json(title=run.title, why=run.why, note=run.note),
+    }
+
+
+def _next_run_from_json(json: Mapping[str, Any] | None) -> NextRun | None:
+    if json is None:
+        return None
+    commands = tuple(map(_string, json["commands"]))
+    return NextRun(_text(json, "title"), _text(json, "why"), commands, _optional_text(json, "note"))

@@ -35,7 +35,12 @@ class AlignError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let an error cross from a worker process to its parent, without what it was raised in."""
-        words = {"where": self.where, "problem": self.problem, "fix": self.fix, "key": self.key}
+        words: dict[str, Any] = {
+            "where": self.where,
+            "problem": self.problem,
+            "fix": self.fix,
+            "key": self.key,
+        }
         return functools.partial(type(self), **words), ()
 
     def __str__(self) -> str:

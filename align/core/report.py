@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from align.core.rung import RungResult
+from align.core.text import Text
 from align.core.verdict import Verdict
 
 
@@ -24,6 +25,16 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class NextRun:
+    """The cheapest experiment that tells more, with the commands that run it, in order."""
+
+    title: Text
+    why: Text
+    commands: tuple[str, ...]
+    note: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The whole comparison; ``report.json`` is exactly this."""
 
@@ -31,3 +42,4 @@ class Report:
     candidate: RunSummary
     verdict: Verdict
     rungs: tuple[RungResult, ...]
+    next_run: NextRun | None = None

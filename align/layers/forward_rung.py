@@ -34,6 +34,7 @@ from align.layers.profile import profiles
 from align.layers.start import Pair, first_pair, later_pairs
 from align.layers.systematic_finding import systematic_finding
 from align.layers.temperature import temperature_finding
+from align.layers.tensors_view import with_tensors
 from align.layers.three_way import three_way_text
 from align.layers.walk import Compared, Walk, walk
 from dumps.store.run_data import RunData
@@ -68,12 +69,14 @@ def compare(
     seen = observed_noise(reference, candidate, runs)
     later = later_pairs(reference, candidate)
     walked = forward_walk(pair, seen, later)
-    if walked.departure is not None:
-        return _result(walked, _finding(walked.departure, pair, runs), pair, later)
     assert pair.reference is not None and pair.candidate is not None
+    if walked.departure is not None:
+        found = _result(walked, _finding(walked.departure, pair, runs), pair, later)
+        return with_tensors(found, walked.departure, reference, candidate, pair.reference.step)
     finding = temperature_finding(reference, candidate, pair.reference.step)
     dtypes = dtype_finding(pair.reference, pair.candidate, walked)
-    return _result(walked, finding or dtypes, pair, later)
+    result = _result(walked, finding or dtypes, pair, later)
+    return with_tensors(result, None, reference, candidate, pair.reference.step)
 
 
 def forward_walk(pair: Pair, noise: Noise | None = None, later: Sequence[Pair] = ()) -> Walk:

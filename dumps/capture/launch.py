@@ -15,6 +15,7 @@ from dumps.capture.failures import LOG_NAME, FailureLog
 from dumps.capture.plan import CapturePlan, write_plan
 from dumps.store.assemble_updates import assemble_updates
 from dumps.store.run_index import read_index
+from dumps.store.tensor_shards import FOLDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Outcome:
         whole_steps: recorded by every process that recorded anything.
         broken_steps: recorded in part.
         num_files: entered into the index.
+        tensor_bytes: of the files of tensors kept whole.
         failures: first lines of what the capture itself could not do.
         stopped: why ``--stop-on error`` ended the run; None where it did not.
     """
@@ -34,6 +36,7 @@ class Outcome:
     whole_steps: tuple[int, ...]
     broken_steps: tuple[int, ...]
     num_files: int
+    tensor_bytes: int
     failures: tuple[str, ...]
     stopped: str | None
 
@@ -93,6 +96,7 @@ def outcome(run: Path, exit_code: int) -> Outcome:
         whole_steps=index.whole_steps,
         broken_steps=index.broken_steps,
         num_files=len(index.files),
+        tensor_bytes=sum(f.size_bytes for f in index.files if f.file.startswith(f"{FOLDER}/")),
         failures=tuple(line for line in said if not line.startswith("stopped: ")),
         stopped=stopped[0] if stopped else None,
     )

@@ -19,6 +19,8 @@ from dumps.readers.reader import Progress, no_progress
 from dumps.readers.registry import reader_named
 from dumps.store.merge_metrics import merge_logs
 from dumps.store.tensor_records import FORMAT, SketchFile
+from dumps.store.tensor_shards import FORMAT as TENSORS
+from dumps.store.tensor_shards import TensorFile
 
 if TYPE_CHECKING:
     from dumps.store.rollout_index import RolloutIndex
@@ -84,6 +86,16 @@ class RunData:
     def sketches(self) -> tuple[SketchFile, ...]:
         """Every file of tensor sketches, in path order; layers in other formats left out."""
         return tuple(f for f in self._each(ArtifactKind.LAYERS) if isinstance(f, SketchFile))
+
+    @cached_property
+    def tensor_files(self) -> tuple[TensorFile, ...]:
+        """Every file of tensors kept whole, in path order; numbers are read when asked for."""
+        found = []
+        for artifact in self.run.of_kind(ArtifactKind.LAYERS):
+            if artifact.format == TENSORS:
+                with self._problems_kept(artifact):
+                    found.append(self._read(artifact))
+        return tuple(found)
 
     @cached_property
     def sketch_files(self) -> dict[int, list[Artifact]]:

@@ -17,9 +17,9 @@ from jsonschema import Draft202012Validator
 import align.core.document
 from align.core.document import SCHEMA_VERSION, from_document, to_document
 from align.core.errors import DocumentError
-from align.core.figure import Column, Curve, CurvePair, Table
+from align.core.figure import Column, Curve, CurvePair, Point, Profile, Table
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength, Symptom
-from align.core.report import Report, RunSummary
+from align.core.report import NextRun, Report, RunSummary
 from align.core.rung import RUNGS, Missing, Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.core.verdict import Confidence, Verdict, VerdictStatus
@@ -95,6 +95,17 @@ pairs = st.builds(
 )
 
 
+points = st.builds(Point, words, st.none() | st.integers(0, 99), words, finite, finite, words)
+next_runs = st.builds(NextRun, texts, texts, st.lists(words, max_size=2).map(tuple), maybe_texts)
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> Profile:
+    places = tuple(draw(st.lists(points, max_size=3)))
+    marks = st.none() | st.integers(0, len(places) - 1) if places else st.none()
+    return Profile(draw(words), draw(texts), draw(st.integers()), places, draw(marks))
+
+
 @st.composite
 def rung_results(draw: st.DrawFn, rung: Rung) -> RungResult:
     return RungResult(
@@ -105,6 +116,7 @@ def rung_results(draw: st.DrawFn, rung: Rung) -> RungResult:
         missing=tuple(draw(st.lists(missing, max_size=1))),
         tables=tuple(draw(st.lists(tables(), max_size=1))),
         curves=tuple(draw(st.lists(pairs, max_size=1))),
+        profiles=tuple(draw(st.lists(profiles(), max_size=1))),
     )
 
 
@@ -132,7 +144,7 @@ verdicts = st.builds(
 def reports(draw: st.DrawFn) -> Report:
     shown = draw(st.sets(st.sampled_from(Rung), max_size=3))
     results = tuple(draw(rung_results(rung)) for rung in RUNGS if rung in shown)
-    return Report(draw(runs), draw(runs), draw(verdicts), results)
+    return Report(draw(runs), draw(runs), draw(verdicts), results, draw(st.none() | next_runs))
 
 
 @given(reports())

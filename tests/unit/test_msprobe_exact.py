@@ -59,6 +59,25 @@ def test_ulps_across_zero_count_both_sides_and_zeros_are_one_number() -> None:
     assert exact_difference(float32([-0.0]), float32([0.0])).max_ulp == 0
 
 
+@given(
+    arrays.arrays(np.uint16, 40, elements=st.integers(0, 0x7F7F)),
+    arrays.arrays(np.uint16, 40, elements=st.integers(0, 0x7F7F)),
+    st.booleans(),
+)
+def test_bfloat16_is_compared_by_its_numbers_with_and_without_changes_of_sign(
+    one: Any, other: Any, turned: bool
+) -> None:
+    signs = np.uint16(0x8000) * (np.arange(40) % 3 == 0).astype(np.uint16)
+    one, other = one | signs, other ^ (np.uint16(0x8000) if turned else signs)
+    a, b = ((bits.astype(np.uint32) << 16).view(np.float32).astype(float) for bits in (one, other))
+    found = exact_difference(Values("bfloat16", one), Values("bfloat16", other))
+    places = [np.where(bits & 0x8000, -1, 1) * (bits & 0x7FFF).astype(int) for bits in (one, other)]
+    assert found.unequal == np.count_nonzero(a != b)
+    assert found.sign_flips == np.count_nonzero(np.sign(a) * np.sign(b) < 0)
+    assert found.max_ulp == np.abs(places[0] - places[1]).max()
+    assert found.product == pytest.approx(float(a @ b), rel=1e-9, abs=1e-12 * float(a @ a + b @ b))
+
+
 def test_nan_equals_no_number_and_its_first_position_is_named() -> None:
     one, other = float32([1, 2, np.nan, 4]), float32([1, np.nan, np.nan, 4.5])
     found = exact_difference(one, other)
