@@ -85,8 +85,9 @@ def _whole(parts: Iterable[TensorPart]) -> Whole | None:
     joined = [_joined(shards[first]) for first in sorted(shards)]
     if not joined or any(not np.array_equal(t, joined[0][0]) for t, _ in joined):
         return None
-    ends = [first + values.shape[1] for first, (_, values) in zip(sorted(shards), joined)]
-    if sorted(shards)[1:] != ends[:-1]:
+    firsts = sorted(shards)
+    ends = [first + rows.shape[1] for first, (_, rows) in zip(firsts, joined, strict=True)]
+    if firsts[1:] != ends[:-1]:
         return None
     dtype = next(iter(shards.values()))[0].dtype
     values = np.concatenate([values for _, values in joined], axis=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,8 @@ from torch import nn
 
 from align.stack import sharding
 from dumps.capture.failures import FailureLog
+from dumps.capture.perturb import perturb_embeddings
+from dumps.capture.plan import plan_of_environment
 from dumps.capture.sketch.recorder import Recorder
 from dumps.capture.sketch.step import sketched_step
 from dumps.capture.sketch.weights import (
@@ -45,6 +47,7 @@ class Sketches:
         self._out, self._is_on = out, is_on
         self._steps = {*FIRST_STEPS, last_step}
         self._log = FailureLog(out, f"rank {sharding.rank()}")
+        self._plan = plan_of_environment()
         self._recorder: Recorder | None = None
         self._model: nn.Module | None = None
 
@@ -60,16 +63,26 @@ class Sketches:
     @contextmanager
     def step(self, model: nn.Module, step: int) -> Iterator[None]:
         """Record the step within, if it is one of those to record."""
-        if not self._is_on or step not in self._steps:
+        if not self._takes(step):
             yield
             return
-        rank = sharding.rank()
-        with sketched_step(model, self._out, step, self._log, rank=rank) as recorder:
-            self._recorder, self._model = recorder, model
+        rank, plan = sharding.rank(), self._plan
+        whole = plan.tensors if plan is not None and plan.takes_rank(rank) else ()
+        with ExitStack() as stack:
+            if plan is not None and plan.perturbs:
+                with self._log.kept("perturbing embeddings"):
+                    stack.callback(perturb_embeddings(model).remove)
+            context = sketched_step(model, self._out, step, self._log, rank=rank, whole=whole)
+            self._recorder, self._model = stack.enter_context(context), model
             try:
                 yield
             finally:
                 self._recorder = None
+
+    def _takes(self, step: int) -> bool:
+        """Tell whether a step is recorded: by itself, or because a capture asks for it."""
+        asked = self._plan is not None and self._plan.sketches_step(step)
+        return asked or (self._is_on and step in self._steps)
 
     def _sync_weights(self, pipeline: Pipeline) -> Callable[[Model, Model], None]:
         def sync_weights(trainer_model: Model, rollout_model: Model) -> None:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from align.core.run import RunManifest
 from dumps.capture.environment import without_ours
-from dumps.capture.perturb import NOTE
 from dumps.capture.plan import What
 from dumps.capture.session import Session
 from dumps.capture.writer import WriteFile
 from dumps.readers.env_names import is_fact
 from dumps.store.manifest import write_manifest
+from dumps.store.run_data import PERTURBED
 
 PACKAGES = (
     *("torch", "torch_npu", "transformers", "tokenizers", "numpy", "ray", "tensordict"),
@@ -80,7 +80,11 @@ def manifest(framework: str, session: Session) -> RunManifest:
         versions=versions,
         notes=(
             f"recorded by align capture: {what}",
-            *((f"{NOTE}: embeddings moved by one rounding unit",) if session.plan.perturbs else ()),
+            *(
+                (f"{PERTURBED}: embeddings moved by one rounding unit",)
+                if session.plan.perturbs
+                else ()
+            ),
         ),
     )
 

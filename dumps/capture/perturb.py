@@ -10,9 +10,6 @@ from torch.utils.hooks import RemovableHandle
 
 from dumps.capture.sketch.hash import signs
 
-NOTE = "perturbed"
-"""How the manifest of such a run says so."""
-
 _SALT = 11
 
 

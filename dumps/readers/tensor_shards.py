@@ -47,9 +47,7 @@ def read(path: Path, progress: Progress) -> TensorFile:
             table = tables[tokens]
             if header[key]["shape"][0] != len(table.keys):
                 raise ValueError(f"{name} has {header[key]['shape'][0]} rows, not a row a token")
-            parts.append(
-                TensorPart(name, phase, update, tuple(shape), first, dtype, table, values)
-            )
+            parts.append(TensorPart(name, phase, update, tuple(shape), first, dtype, table, values))
         progress(path.stat().st_size)
         return TensorFile(str(path), int(stated["step"]), int(stated["rank"]), tuple(parts))
     except (OSError, KeyError, ValueError, IndexError, TypeError) as error:

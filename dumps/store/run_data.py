@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from align.core.config_value import RawConfig
 from align.core.data_set import DataSet
 from align.core.environment import EnvironmentFacts
-from align.core.errors import AlignError, DumpError
+from align.core.errors import AlignError, DumpError, RunError
 from align.core.evaluation import EvalResults
 from align.core.metric import MetricLog
 from align.core.rollout import RolloutBatch
@@ -24,6 +24,9 @@ from dumps.store.tensor_shards import TensorFile
 
 if TYPE_CHECKING:
     from dumps.store.rollout_index import RolloutIndex
+
+PERTURBED = "perturbed"
+"""How a note of the manifest begins where rounding was added to the run."""
 
 ONLY_DEVICE = {"mindspeed_rl": "npu"}
 """Frameworks that run on one kind of accelerator."""
@@ -41,6 +44,14 @@ class RunData:
     def __init__(self, run: Run, progress: Progress = no_progress) -> None:
         self.run = run
         self.problems: list[AlignError] = []
+        if any(note.startswith(PERTURBED) for note in run.manifest.notes):
+            self.problems.append(
+                RunError(
+                    where=run.label,
+                    problem="its embeddings were moved by a rounding unit (align capture --noise)",
+                    fix="give it with --noise, not as a reference or candidate",
+                )
+            )
         self._progress = progress
         self._sketches: dict[int, tuple[SketchFile, ...]] = {}
 

@@ -15,12 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from align.core.run import RunManifest
 from align.core.rung import RungResult, RungStatus
 from align.layers.forward_rung import compare
+from align.stack.sketches import Sketches
 from dumps.capture.failures import FailureLog
+from dumps.capture.plan import VARIABLE, CapturePlan, What, write_plan
 from dumps.capture.sketch.step import sketched_step
 from dumps.capture.tensors import WholeTensors
 from dumps.store.discover import discover
+from dumps.store.manifest import write_manifest
 from dumps.store.run_data import RunData
 from tests.unit.layer_runs import Edit, batch, loss_of, tiny_qwen2
 
@@ -118,7 +122,7 @@ def tensors_table(result: RungResult) -> dict[tuple[str, str], dict[str, Any]]:
     (table,) = [table for table in result.tables if table.id == "forward_tensors"]
     names = [column.key for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
-    return {(row["module"], row["phase"]): row for row in rows}
+    return {(str(row["module"]), str(row["phase"])): row for row in rows}
 
 
 def test_exact_measures_are_those_of_the_planted_factor(reference: RunData, tmp_path: Path) -> None:
@@ -188,3 +192,26 @@ def test_no_more_is_kept_than_fits_and_the_capture_says_so(tmp_path: Path) -> No
         loss_of(model, batch())
     assert 0 < recorder.whole.num_bytes <= 20_000
     assert any("not kept whole" in problem for problem in recorder.problems)
+
+
+def test_a_perturbed_run_says_that_it_is_no_side_of_a_comparison(tmp_path: Path) -> None:
+    write_manifest(tmp_path, RunManifest(notes=("perturbed: embeddings moved",)))
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "data": {"loss": 1.0}}\n')
+    (problem,) = RunData(discover([tmp_path])).problems
+    assert "--noise" in problem.fix
+
+
+def test_the_stack_keeps_what_a_capture_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = CapturePlan(
+        tmp_path / "plan", (What.SKETCHES,), steps=((2, 2),), tensors=("model.norm",)
+    )
+    monkeypatch.setenv(VARIABLE, str(write_plan(plan)))
+    sketches = Sketches(tmp_path / "run", 9, is_on=False)
+    model = tiny_qwen2()
+    for step in (1, 2):
+        with sketches.step(model, step):
+            loss_of(model, batch()).backward()
+    (file,) = RunData(discover([tmp_path / "run"])).tensor_files
+    assert (file.step, {part.name for part in file.parts}) == (2, {"model.norm"})

@@ -30,7 +30,7 @@ from megatron.core.distributed import (  # noqa: E402
 )
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
 from megatron.core.tensor_parallel import vocab_parallel_cross_entropy  # noqa: E402
-from rows import SIZE, WIDTH, padded  # noqa: E402
+from rows import SIZE, WIDTH, padded  # type: ignore[import-not-found]  # noqa: E402
 
 from dumps.capture.failures import FailureLog  # noqa: E402
 from dumps.capture.sketch.megatron import megatron_parts  # noqa: E402
@@ -64,7 +64,7 @@ def _all_to_all(output: Tensor, own: Tensor, *args: Any, **kwargs: Any) -> Any:
     return _ALL_TO_ALL(output, own, *map(plain, args), **given)
 
 
-dist.all_to_all_single = _all_to_all
+dist.all_to_all_single = _all_to_all  # type: ignore[assignment]
 
 
 def owned_ranges(model: Any) -> dict[int, tuple[int, int]]:

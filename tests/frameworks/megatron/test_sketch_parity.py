@@ -15,6 +15,8 @@ pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 import torch
 from transformers import AutoModelForCausalLM
 
+from align.core.rung import RungStatus
+from align.layers import backward_rung, forward_rung
 from align.layers.captured import CapturedStep, captured_steps
 from align.layers.measure import difference
 from dumps.capture.failures import FailureLog
@@ -120,10 +122,14 @@ def hugging_face_step(source: Path, folder: Path, side: str = "left") -> Capture
     return step_of(folder)
 
 
-def step_of(folder: Path) -> CapturedStep:
+def run_of(folder: Path) -> RunData:
     log = folder / "capture.log"
     assert not log.exists(), log.read_text(encoding="utf-8")[-3000:]
-    return captured_steps(RunData(discover([folder])))[1]
+    return RunData(discover([folder]))
+
+
+def step_of(folder: Path) -> CapturedStep:
+    return captured_steps(run_of(folder))[1]
 
 
 @pytest.fixture(scope="module")
@@ -169,3 +175,13 @@ def test_every_address_agrees_with_transformers(
     limits = {name: CANCELLING if name.endswith("k_proj.bias") else LIMIT for name in found}
     print(f"{case.label} {phase}: {len(found)} addresses, worst {found[worst]:.2g} at {worst}")
     assert not {name: error for name, error in found.items() if error > limits[name]}
+
+
+@pytest.mark.parametrize("rung", [forward_rung, backward_rung], ids=["forward", "backward"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
+def test_a_clean_pair_gives_no_finding(
+    done: Path, references: dict[str, CapturedStep], case: Case, rung: Any
+) -> None:
+    result = rung.compare(run_of(done / f"{case.name}-hf"), run_of(done / case.label))
+    assert not [(each.id, each.title.en) for each in result.findings]
+    assert result.status is RungStatus.ALIGNED, result.summary.en
