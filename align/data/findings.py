@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
+from align.core.finding import (
+    Evidence,
+    Finding,
+    Mechanism,
+    Severity,
+    Side,
+    Strength,
+    Symptom,
+)
 from align.core.rung import Rung
 from align.core.text import Text
 from align.data.constant_edit import ConstantEdit
@@ -147,7 +155,7 @@ def order_by_lengths(step: int, pair: PromptLengths) -> Finding:
             f"{ORDER_WHY.zh}长度统计表明样本或其 token 不同，但无法说明是哪一种。",
         ),
         fix=ORDER_FIX,
-        mechanism=_ACTS_ON_DATA,
+        symptom=_symptom(pair, step),
     )
 
 
@@ -162,16 +170,17 @@ def template_by_lengths(pair: PromptLengths, offset: float) -> Finding:
         severity=Severity.ERROR,
         title=Text(
             f"the {longer.value}'s prompts are {abs(offset):.6g} tokens longer at every one of "
-            f"{len(pair.steps)} steps: another template or system prompt",
+            f"{len(pair.steps)} steps: another template, system prompt or special "
+            "token",
             f"{zh_side}的 prompt 在全部 {len(pair.steps)} 步都长 {abs(offset):.6g} 个 token："
-            "模板或 system prompt 不同",
+            "模板、system prompt 或特殊 token 不同",
         ),
         reference=float(pair.reference.values[a]),
         candidate=float(pair.candidate.values[b]),
         evidence=_length_evidence(pair, a, b),
         why=TEMPLATE_WHY,
         fix=TEMPLATE_FIX,
-        mechanism=_ACTS_ON_DATA,
+        symptom=_symptom(pair, int(pair.steps[0])),
     )
 
 
@@ -249,6 +258,18 @@ def with_cause(finding: Finding, cause: OrderCause | None) -> Finding:
         title=Text(f"{finding.title.en}; {cause.what.en}", f"{finding.title.zh}；{cause.what.zh}"),
         why=finding.why if cause.is_hint else ORDER_WHY,
         evidence=(*cause.evidence, *finding.evidence),
+        mechanism=finding.mechanism if cause.is_hint else _ACTS_ON_DATA,
+    )
+
+
+def _symptom(pair: PromptLengths, step: int) -> Symptom:
+    """Say what lengths alone show: other rows, another template or another tokenizer can be why."""
+    return Symptom(
+        metric=pair.reference.name,
+        rung=Rung.DATA,
+        step=step,
+        first_recorded_step=int(pair.steps[0]),
+        noise_sized=False,
     )
 
 
