@@ -38,6 +38,21 @@ def _metrics(run: Path) -> list[dict[str, float]]:
     return [json.loads(line)["data"] for line in lines]
 
 
+def same(name: str, one: Path, other: Path) -> bool:
+    """Tell whether a file of two runs is equal bit by bit, L2 norms of sketches aside.
+
+    These are dot products, whose order of summing depends on where a tensor lies in memory; tensors
+    read from a checkpoint lie elsewhere.
+    """
+    first, second = one / name, other / name
+    if not name.startswith("sketches/"):
+        return first.read_bytes() == second.read_bytes()
+    a, b = load_file(first), load_file(second)
+    l2 = torch.allclose(a["moments"][:, 0], b["moments"][:, 0], rtol=1e-6, equal_nan=True)
+    a["moments"][:, 0] = b["moments"][:, 0] = 0
+    return l2 and a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
 def test_two_runs_with_one_seed_are_bitwise_equal_and_another_seed_is_not(tmp_path: Path) -> None:
     for name, seed in (("first", 42), ("second", 42), ("other", 43)):
         train(tiny(f"data.seed={seed}"), tmp_path / name)
@@ -71,7 +86,11 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path) -> None:
     resumed, whole = contents(killed), contents(tmp_path / "whole")
     described = {".hydra/config.yaml", ".hydra/overrides.yaml", "console.log"}  # of 1000000 steps
     assert resumed.keys() == whole.keys()
-    assert [name for name in whole if resumed[name] != whole[name] and name not in described] == []
+    assert [
+        name
+        for name in whole
+        if not same(name, killed, tmp_path / "whole") and name not in described
+    ] == []
 
 
 def test_a_run_that_stops_in_mid_step_resumes_bit_for_bit(tmp_path: Path) -> None:
@@ -94,7 +113,9 @@ def test_a_run_that_stops_in_mid_step_resumes_bit_for_bit(tmp_path: Path) -> Non
     with pytest.raises(Stop):
         train(config, tmp_path / "cut", replace(real, clip_gradients=clip_gradients))
     train(config, tmp_path / "cut", resume=True)
-    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+    names = contents(tmp_path / "whole").keys()
+    assert contents(tmp_path / "cut").keys() == names
+    assert [name for name in names if not same(name, tmp_path / "cut", tmp_path / "whole")] == []
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo", "dapo", "dpo"])
