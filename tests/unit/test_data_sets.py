@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from align.core.errors import AlignError, DumpError
 from align.core.run import ArtifactKind
-from dumps.readers.row_hashes import data_set_hash, row_hashes
 from align.data.training_set import joined, training_set
 from dumps.readers.data_fields import FieldMap
 from dumps.readers.data_set import read_data_set
 from dumps.readers.data_set_size import read_data_set_size
+from dumps.readers.row_hashes import data_set_hash, row_hashes
 from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 from tests.unit.data_files import IDS, QUESTIONS, write_indexed, write_parquet

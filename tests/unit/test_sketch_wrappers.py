@@ -123,7 +123,7 @@ def test_packed_tokens_need_no_dimension_of_rows(tmp_path: Path) -> None:
         steps.append(sketched(tmp_path / str(is_flat), Flat(is_flat), loss))
     assert len(steps[0].of(Phase.FORWARD)) == 6 + 1
     for phase in TRAINED:
-        assert worst(*steps, phase) == 0
+        assert worst(steps[0], steps[1], phase) == 0
 
 
 def test_a_compiled_layer_is_recorded_around_and_its_inside_is_named(

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3])]
 
-import real_model  # noqa: E402
+import real_model  # type: ignore[import-not-found]  # noqa: E402
 from megatron.core import parallel_state  # noqa: E402
 from megatron.core.distributed import (  # noqa: E402
     DistributedDataParallel,
