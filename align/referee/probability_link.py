@@ -2,7 +2,8 @@
 
 Of equal models and settings the two differ by rounding. A slope other than 1 is a temperature; a
 difference on one side alone is log S of a truncated vocabulary (top-p, top-k); one at the first
-token alone is the prompt's end or the first decoding step.
+token alone is the prompt's end or the first decoding step; log_probs that agree once moved by one
+token are masked or labelled one off; one at the ends of equal chunks alone is context parallelism.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from align.core.config_value import EffectiveConfig
 from align.core.text import Text
 from align.referee.gradient_norms import SAME_LOG_PROBS
 from align.referee.link import Link, LinkVerdict, not_recorded
+from align.referee.probability_places import context_parallel_size, shift_of
 from align.referee.step_batch import StepBatch
 
 NAME = "log_probs, trainer - rollout"
@@ -42,7 +44,8 @@ def probability_link(batch: StepBatch, config: EffectiveConfig) -> Link:
     apart = float(np.abs(trainer - rollout)[own].mean())
     if apart <= SAME_LOG_PROBS.value:
         return Link(NAME, declared, LinkVerdict.AS_DECLARED, apart, 0.0, SAME_LOG_PROBS.value)
-    shape = shape_of(trainer, rollout, own)
+    attention = batch.tensors.get("attention_mask")
+    shape = shape_of(trainer, rollout, own, None if attention is None else attention.numpy())
     truncated = isinstance(top_p, int | float) and top_p < 1
     expected = shape is _LOG_S and truncated
     return Link(
@@ -56,14 +59,37 @@ def probability_link(batch: StepBatch, config: EffectiveConfig) -> Link:
     )
 
 
-def shape_of(trainer: FloatArray, rollout: FloatArray, own: npt.NDArray[np.bool_]) -> Text:
+def shape_of(
+    trainer: FloatArray,
+    rollout: FloatArray,
+    own: npt.NDArray[np.bool_],
+    attention: npt.NDArray[np.generic] | None = None,
+) -> Text:
     """Say what the differences look like.
 
     Args:
         trainer, rollout: float64 [b, r], nats.
         own: bool [b, r], where a token counts.
+        attention: [b, p + r], not 0 where there is a token; None where it is not recorded.
     """
     apart = (trainer - rollout)[own]
+    shift = shift_of(trainer, rollout, own)
+    if shift is not None:
+        return Text(
+            f"equal once moved by one token: the trainer's token j {shift:+d} is the rollout's j; "
+            "labels, mask or log_probs are shifted",
+            f"错开一个 token 后相等：训练侧第 j {shift:+d} 个对应 rollout 侧第 j 个；"
+            "标签、mask 或 log_probs 发生错位",
+        )
+    if attention is not None and attention.ndim == 2 and attention.shape[1] >= own.shape[1]:
+        size = context_parallel_size(trainer - rollout, own, attention != 0)
+        if size is not None:
+            return Text(
+                f"at the ends of {2 * size} equal chunks of a row alone: labels or logits are lost "
+                f"between the parts of a context parallel size of {size}",
+                f"仅在每行 {2 * size} 个等长分块的边界处不同："
+                f"上下文并行（大小 {size}）的各部分之间丢失了标签或 logits",
+            )
     if (apart <= SAME_LOG_PROBS.value).mean() >= 0.99:
         return _LOG_S
     first, rest = own & (np.cumsum(own, axis=1) == 1), own & (np.cumsum(own, axis=1) > 1)

@@ -30,12 +30,14 @@ class _Worker:
 
     Args:
         rounds: how often each row of the dock was filled in this step.
+        said_no_sketches: whether the log says that sketches were asked for in vain.
     """
 
     step: int = 1
     rounds: Counter[int] = field(default_factory=Counter)
     records: list[RolloutRecord] = field(default_factory=list)
     record: UpdateRecord = field(default_factory=UpdateRecord)
+    said_no_sketches: bool = False
 
     @property
     def rank(self) -> int:
@@ -157,6 +159,9 @@ def _optimizer_step(session: Session, chunks: Any, optimizer: Any) -> After:
 def updated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
     """End the step after an update; its number is the iteration it began with, plus one."""
     step = _worker.step = int(self.iteration) + 1
+    if session.takes(What.SKETCHES, What.WEIGHTS) and not _worker.said_no_sketches:
+        _worker.said_no_sketches = True
+        session.log.write("no sketches of activations or weights: not read from MindSpeed-RL")
 
     def after(result: Any) -> None:
         records, record, rank = _worker.records, _worker.record, _worker.rank

@@ -41,7 +41,11 @@ def engine_ready(session: Session, self: Any, *args: Any, **kwargs: Any) -> Afte
         role = _role(self)
         if role == "actor":
             _worker.module = self.module
-            if session.takes(What.SKETCHES, What.WEIGHTS):
+            if not session.takes(What.SKETCHES, What.WEIGHTS):
+                pass
+            elif isinstance(self.module, list | tuple):
+                session.log.write("no sketches of activations or weights: Megatron under verl")
+            else:
                 _worker.sketches = StepSketches(session.log)
                 _worker.ulysses = int(getattr(self, "ulysses_sequence_parallel_size", 1))
         if session.plan.modules and session.takes(What.MODULES):
