@@ -16,6 +16,13 @@ _PATH = click.Path(path_type=Path)
 @click.argument("reference", type=_PATH, metavar="RUN")
 @click.argument("candidate", type=_PATH, metavar="[CAND]", required=False)
 @click.option("--step", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "--weights",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="A Hugging Face folder with the weights the step began with: log_probs are computed "
+    "again from them, in float64.",
+)
 @lang_option
 @json_option
 @click.pass_context
@@ -24,6 +31,7 @@ def command(
     reference: Path,
     candidate: Path | None,
     step: int,
+    weights: Path | None,
     lang: str,
     as_json: bool,
 ) -> None:
@@ -35,11 +43,13 @@ def command(
     from align.cli.referee_view import as_document, as_text
     from align.cli.sides import find_run, load
     from align.referee.referee import rule
+    from align.referee.weights_link import load_model
     from reports.render.json import render
 
     paths = [reference] if candidate is None else [reference, candidate]
     runs = [load(find_run(path, ()), lambda num_bytes: None) for path in paths]
-    rulings = [rule(run, step) for run in runs]
+    model = None if weights is None else load_model(weights)
+    rulings = [rule(run, step, model) for run in runs]
     click.echo(render(as_document(rulings)) if as_json else as_text(rulings, lang), nl=not as_json)
     for run in runs:
         for problem in run.problems:

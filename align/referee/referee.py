@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from align.config.normalise import effective
 from align.core.errors import RunError
@@ -18,6 +19,7 @@ from align.referee.report import Report
 from align.referee.reward_links import advantage_link, reward_link
 from align.referee.step_batch import batch_steps, step_batch
 from align.referee.update_links import loss_links, norm_link, rate_link
+from align.referee.weights_link import weights_link
 from dumps.store.run_data import RunData
 
 
@@ -35,8 +37,11 @@ class Ruling:
         return any(link.verdict is LinkVerdict.DIFFERS for link in self.links)
 
 
-def rule(run: RunData, step: int) -> Ruling:
+def rule(run: RunData, step: int, model: Any = None) -> Ruling:
     """Recompute every link of a step in float64.
+
+    Args:
+        model: with the weights the step began with, from `weights_link.load_model`.
 
     Raises:
         RunError: The run records no batch of that step.
@@ -45,7 +50,9 @@ def rule(run: RunData, step: int) -> Ruling:
     if batch is None:
         raise _no_step(run, step)
     config = effective(run.configs, run.run.manifest)
-    links = [reward_link(batch, config), probability_link(batch, config)]
+    links = [reward_link(batch, config)]
+    links += [weights_link(batch, config, model)] if model is not None else []
+    links.append(probability_link(batch, config))
     try:
         links.append(advantage_link(batch, config))
     except ObjectiveError as error:

@@ -14,6 +14,7 @@ from align.rollout.trained_rows import TrainedStep, trained_steps
 from dumps.store.run_data import RunData
 
 _TENSORS = (
+    "input_ids",
     "attention_mask",
     "response_mask",
     "token_level_rewards",
@@ -31,7 +32,8 @@ class StepBatch:
 
     Args:
         step: training step, from 1.
-        tensors: [b, r] by verl's names, those recorded; attention_mask is [b, p + r].
+        tensors: [b, r] by verl's names, those recorded; input_ids and
+            attention_mask are [b, p + r].
         trained: its rows paired with the rollout dump; None where they cannot be paired.
     """
 
