@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from align.cli import layers_export
+from align.cli import layers_export, layers_isolate
 from align.cli.rung_diff import diff_command
 
 NOISE_RUNS = {
@@ -47,3 +47,4 @@ command.add_command(
     "sync",
 )
 command.add_command(layers_export.command)
+command.add_command(layers_isolate.command)

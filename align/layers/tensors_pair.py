@@ -68,6 +68,12 @@ def whole_pairs(reference: RunData, candidate: RunData, step: int) -> dict[Addre
     return found
 
 
+def whole_tensors(run: RunData, step: int) -> dict[Address, Whole]:
+    """Return what one run kept whole of a step, in the order of computation."""
+    joined = {address: _whole(parts) for address, parts in _parts(run, step).items()}
+    return {address: whole for address, whole in joined.items() if whole is not None}
+
+
 def _parts(run: RunData, step: int) -> dict[Address, list[TensorPart]]:
     found: dict[Address, list[TensorPart]] = defaultdict(list)
     for file in sorted(run.tensor_files, key=lambda file: file.rank):
