@@ -50,6 +50,7 @@ CLEAN = "clean twin"
 SMALL, LARGE = (2, 32), (8, 128)
 LEVELS = ("L0", "mix")
 DTYPES = ("float32", "bfloat16")
+WHOLE, FIRST = "bfloat16", "embed"  # no module is at fault; the first one is as good as any
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +166,13 @@ def limits_table(recordings: Recordings) -> str:
         ("8 x 128 tokens", LARGE, 0.02),
         ("8 x 128 tokens, peaked attention", LARGE, 0.15),
     ]
-    head = ["three steps of", "noise runs", *(f"{100 * (f - 1):.2g} %" for f in FACTORS)]
+    sizes = [f"{100 * (factor - 1):.2g} %" for factor in FACTORS]
+    head = ["three steps of", "noise runs", CLEAN, *sizes]
     rows = [head, ["---"] * len(head)]
     for label, size, std in settings:
         for num_noise in (2, 0):
             cells = [label, str(num_noise)]
-            for factor in FACTORS:
+            for factor in (1.0, *FACTORS):
                 planted = Planted(f"scale {factor}", "layers.2.self_attn", scores_scaled(factor))
                 found = [
                     first_finding(
@@ -178,7 +180,13 @@ def limits_table(recordings: Recordings) -> str:
                     )
                     for seed in SEEDS
                 ]
-                cells.append(outcome(found, planted.expected))
+                silent = sum(each is None for each in found)
+                is_clean = factor == 1.0
+                cells.append(
+                    f"silent in {silent}/{len(found)}"
+                    if is_clean
+                    else outcome(found, planted.expected)
+                )
             rows.append(cells)
             print(f"| {' | '.join(cells)} |", file=sys.stderr, flush=True)
     return _as_markdown(rows)
@@ -212,11 +220,14 @@ def _msprobe_cell(found: dict[str, Any] | None, planted: Planted, dtype: str) ->
         return "is no fault there"
     if found["first"] is None:
         return f"{found['rows']}/{found['rows']} pass"
-    name = found["first"].split(".")
-    module = ".".join(part for part in name if part not in ("Module", "model"))[:60]
-    right = planted.name != CLEAN and planted.must_name(dtype) in found["first"]
-    verdict = "right" if right else "wrong"
-    return f"{verdict}: {found['failed']} of {found['rows']} fail, first `{module}`"
+    name = found["first"].removeprefix("Module.model.")
+    module, expected = name.split(".forward")[0].split(".backward")[0], planted.must_name(dtype)
+    verdict = "wrong"
+    if planted.name != CLEAN and (expected in name or (expected == WHOLE and FIRST in name)):
+        verdict = "right"
+    elif module.count(".") > 1 and expected.startswith(f"{module.rpartition('.')[0]}."):
+        verdict = "its parent"
+    return f"{verdict}: {found['failed']} of {found['rows']} fail, first `{name[:60]}`"
 
 
 def _as_markdown(rows: Sequence[Sequence[str]]) -> str:

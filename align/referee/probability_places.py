@@ -1,4 +1,4 @@
-"""Places at which alone two log_probs of the same tokens differ: one token off, or chunk ends."""
+"""Places where alone two log_probs of the same tokens differ: one off, first tokens, chunk ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZES = (2, 4, 8, 16)
 """Context parallel sizes tried."""
 
 _FEWEST = 30  # tokens compared after a shift
-_FEW = 8  # tokens at chunk ends
+_FEW = 8  # first tokens, or tokens at chunk ends
 _SHARE = 0.9  # of them that have to differ
 
 
@@ -38,6 +38,18 @@ def shift_of(trainer: FloatArray, rollout: FloatArray, own: BoolArray) -> int | 
         if both.sum() >= _FEWEST and np.abs(moved - rollout)[both].mean() <= SAME_LOG_PROBS.value:
             return shift
     return None
+
+
+def first_tokens(apart: FloatArray, own: BoolArray) -> float | None:
+    """Return the mean absolute difference of the rows' first tokens where they alone differ.
+
+    Args:
+        apart: float64 [b, r], trainer less rollout.
+        own: bool [b, r], where a token counts.
+    """
+    first = own & (np.cumsum(own, axis=1) == 1)
+    size = np.abs(apart)
+    return None if _explained(size, first, own) is None else float(size[first].mean())
 
 
 def context_parallel_size(apart: FloatArray, own: BoolArray, attention: BoolArray) -> int | None:
@@ -68,7 +80,7 @@ def context_parallel_size(apart: FloatArray, own: BoolArray, attention: BoolArra
 
 
 def _explained(size: FloatArray, ends: BoolArray, own: BoolArray) -> float | None:
-    """Return the share of all difference that lies at the ends; None if it is not theirs alone."""
+    """Return the share of all difference that lies at a place; None if it is not its alone."""
     elsewhere = own & ~ends
     if ends.sum() < _FEW or not elsewhere.any():
         return None

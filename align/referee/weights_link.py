@@ -1,8 +1,12 @@
-"""The trainer's log_probs computed again from given weights, in float64."""
+"""The trainer's log_probs computed again from given weights, in float64, and in bfloat16 beside it.
+
+What bfloat16 makes of these weights and rows is the measure of the dtype that the run computed in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +16,22 @@ from torch import Tensor
 from align.core.config_value import EffectiveConfig
 from align.core.errors import RunError
 from align.core.text import Text
+from align.core.threshold import Threshold
+from align.objective.log_probs import log_probs_from_logits
 from align.referee.gradient_norms import SAME_LOG_PROBS
 from align.referee.link import Link, LinkVerdict, not_recorded
 from align.referee.probability_places import shift_of
 from align.referee.step_batch import StepBatch
 
 NAME = "log_probs, from the weights"
+_MEASURED_ROWS = 4  # of bfloat16
+_ROUNDING = Threshold(2.0, "two computations in bfloat16 that round apart, against float64 each")
+_PRECISIONS = {"bfloat16": 1.0, "float16, TF32 or HF32": 2.0**-3, "float32": 2.0**-16}
+"""Unit roundoff by that of bfloat16: errors are proportional to it in first order."""
 
 
-def load_model(folder: Path) -> Any:
-    """Load a Hugging Face model in float64.
+def load_model(folder: Path, dtype: torch.dtype = torch.float64) -> Any:
+    """Load a Hugging Face model.
 
     Raises:
         RunError: The folder holds no model that transformers can load; no code of it is run.
@@ -30,7 +40,7 @@ def load_model(folder: Path) -> Any:
 
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float64, attn_implementation="sdpa", local_files_only=True
+            folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
         )
         return model.eval()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -62,42 +72,71 @@ def weights_link(batch: StepBatch, config: EffectiveConfig, model: Any) -> Link:
     if int(ids.max()) >= int(model.config.vocab_size):
         return Link(NAME, declared, LinkVerdict.UNKNOWN, note=_OTHER_VOCABULARY)
     own = mask != 0
-    logits = torch.stack(list(_logits(model, ids.long(), attention.long(), mask.shape[1])))
-    labels = ids.long()[:, -mask.shape[1] :]
-    computed = _log_probs(logits / temperature, labels)
+    width, temperatures = mask.shape[1], (temperature, 1.0)
+    computed, undivided = log_probs_of(model, ids, attention, width, temperatures)
     apart = _apart(computed, recorded, own)
-    if apart <= SAME_LOG_PROBS.value:
-        return Link(NAME, declared, LinkVerdict.AS_DECLARED, apart, 0.0, SAME_LOG_PROBS.value)
+    rows = slice(_MEASURED_ROWS)
+    coarse = load_model(Path(model.name_or_path), torch.bfloat16)
+    (rounded,) = log_probs_of(coarse, ids[rows], attention[rows], width, (temperature,))
+    in_bfloat16 = _apart(rounded, computed[rows], own[rows])
+    limit = max(SAME_LOG_PROBS.value, _ROUNDING.value * in_bfloat16)
+    if apart <= limit:
+        note = precision_note(_apart(recorded[rows], computed[rows], own[rows]), in_bfloat16)
+        return Link(NAME, declared, LinkVerdict.AS_DECLARED, apart, 0.0, limit, note)
     note = _OTHER
-    if (
-        temperature != 1
-        and _apart(_log_probs(logits, labels), recorded, own) <= SAME_LOG_PROBS.value
-    ):
+    if _apart(undivided, recorded, own) <= limit:
         note = _NO_TEMPERATURE
     elif shift_of(recorded.numpy(), computed.numpy(), own.numpy()) is not None:
         note = _SHIFTED
-    return Link(NAME, declared, LinkVerdict.DIFFERS, apart, 0.0, SAME_LOG_PROBS.value, note)
+    return Link(NAME, declared, LinkVerdict.DIFFERS, apart, 0.0, limit, note)
 
 
-def _logits(model: Any, ids: Tensor, attention: Tensor, width: int) -> Iterator[Tensor]:
-    """Yield the logits [width, vocabulary] that chose a row's last ``width`` tokens, 0 at padding.
+def log_probs_of(
+    model: Any, ids: Tensor, attention: Tensor, width: int, temperatures: Sequence[float]
+) -> tuple[Tensor, ...]:
+    """Compute log_probs of each row's last ``width`` tokens, 0 at padding, once a temperature.
 
-    A row goes through the model by itself and without its padding.
+    A row goes through the model by itself and without its padding, so that no more than one row's
+    logits are in memory.
+
+    Args:
+        ids, attention: [b, p + r], of any dtype.
+
+    Returns:
+        float64 [b, r] a temperature.
     """
-    for row, attended in zip(ids, attention.bool(), strict=True):
+    found = torch.zeros(len(temperatures), *ids.shape, dtype=torch.float64)
+    for row, attended in enumerate(attention.bool()):
+        tokens = ids[row, attended].long()
+        if len(tokens) < 2:
+            continue
         with torch.no_grad():
-            logits = model(input_ids=row[attended][None], use_cache=False).logits[0]
-        chose = torch.zeros(len(row), logits.shape[-1], dtype=logits.dtype)
-        chose[attended.nonzero().flatten()[1:]] = logits[:-1]
-        yield chose[-width:]
+            logits = model(input_ids=tokens[None], use_cache=False).logits[0, :-1].double()
+        for number, temperature in enumerate(temperatures):
+            scaled = log_probs_from_logits(logits, tokens[1:], temperature=temperature)
+            found[number, row, attended.nonzero().flatten()[1:]] = scaled
+    return tuple(found[:, :, -width:])
 
 
-def _log_probs(logits: Tensor, labels: Tensor) -> Tensor:
-    return logits.log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1)
+def precision_note(apart: float, in_bfloat16: float) -> Text:
+    """Say which dtype makes errors of this size.
+
+    Args:
+        apart: mean absolute difference of the recorded log_probs from float64, nats.
+        in_bfloat16: the same of the model computed in bfloat16, over the same tokens.
+    """
+    ratio = apart / in_bfloat16 if in_bfloat16 > 0 else 0.0
+    least = min(_PRECISIONS.values())
+    size = math.log(max(ratio, least))
+    dtype = min(_PRECISIONS, key=lambda name: abs(math.log(_PRECISIONS[name]) - size))
+    return Text(
+        f"errors of the size of {dtype} ({in_bfloat16:.2g} in bfloat16)",
+        f"误差大小与 {dtype.replace(' or ', ' 或 ')} 相当（bfloat16 下为 {in_bfloat16:.2g}）",
+    )
 
 
 def _apart(one: Tensor, other: Tensor, own: Tensor) -> float:
-    return float((one - other)[own].abs().mean())
+    return float((one - other)[own].abs().mean()) if own.any() else 0.0
 
 
 _NEEDS = Text(

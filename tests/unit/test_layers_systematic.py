@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from click.testing import CliRunner
 
 from align.cli.layers import command
+from align.cli.report import command as report_command
 from align.core.errors import RunError
 from align.core.finding import Finding, Severity
 from align.core.rung import RungResult, RungStatus
@@ -149,6 +151,18 @@ def test_the_command_takes_noise_runs(
     result = CliRunner().invoke(command, given)
     assert result.exit_code == 1, result.output
     assert f"first at {LAYER}.self_attn" in result.output
+
+
+def test_a_report_takes_noise_runs(
+    reference: RunData, noise: list[RunData], folder: Path, tmp_path: Path
+) -> None:
+    run(tmp_path, "bfloat16_split_k", scale)
+    given = [str(folder / "reference"), str(tmp_path), "--json"]
+    for i in range(len(noise)):
+        given += ["--noise", str(folder / f"noise{i}")]
+    result = CliRunner().invoke(report_command, given)
+    assert result.exit_code == 1, result.output
+    assert json.loads(result.stdout)["verdict"]["finding_id"] == "backward.first_divergence"
 
 
 def test_a_noise_run_of_other_tokens_is_refused(reference: RunData, tmp_path: Path) -> None:

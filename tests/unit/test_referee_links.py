@@ -20,7 +20,6 @@ from align.core.errors import RunError
 from align.objective.aggregate import LossAggregation
 from align.referee.link import LinkVerdict
 from align.referee.objective import Normalisation, Objective
-from align.referee.probability_link import regression, shape_of
 from align.referee.recompute import TOTAL, recompute
 from align.referee.referee import rule, who_is_right
 from align.referee.update import Update
@@ -88,32 +87,6 @@ def test_other_advantages_are_named_by_the_formula_that_gives_them(
 def test_a_step_that_is_not_recorded_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"step 7.*--step 1"):
         rule(updated_run(tmp_path / "a"), 7)
-
-
-def shape(trainer: np.ndarray, rollout: np.ndarray) -> str:
-    return shape_of(trainer, rollout, np.ones(rollout.shape, bool)).en
-
-
-def test_shapes_of_differing_log_probs_are_told_apart() -> None:
-    draw = np.random.default_rng(0)
-    rollout = -draw.exponential(1.0, (40, 10))
-    noise = draw.normal(0, 0.05, rollout.shape)
-    first = np.zeros(rollout.shape)
-    first[:, 0] = 0.4
-    assert "top-p" in shape(rollout - np.abs(noise), rollout)
-    assert "temperatures differ" in shape(rollout * 0.6 + noise, rollout)
-    assert "slope 0.6" in shape(rollout * 0.6, rollout)
-    assert "first token alone" in shape(rollout + first, rollout)
-    assert "slope 1" in shape(rollout + noise, rollout)
-
-
-def test_a_regression_is_that_of_the_closed_form() -> None:
-    x = np.arange(40, dtype=np.float64)
-    y = 3 + 0.5 * x
-    slope, error = regression(x, y)
-    assert slope == pytest.approx(0.5, abs=1e-12)
-    assert error == pytest.approx(0.0, abs=1e-12)
-    assert regression(np.ones(40, np.float64), x) == (1.0, np.inf)
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,4 +1,4 @@
-"""Where trainer and rollout log_probs differ: one token off, or at the ends of chunks alone."""
+"""Where trainer and rollout log_probs differ: one off, at first tokens or chunk ends alone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch", reason="the referee reads tensors")
 
-from align.referee.probability_link import shape_of
-from align.referee.probability_places import context_parallel_size, shift_of
+from align.referee.probability_link import place_of, shape_of
+from align.referee.probability_places import context_parallel_size, first_tokens, shift_of
 
 ROWS, PROMPT, RESPONSE = 24, 32, 96
 Arrays = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
@@ -57,7 +57,8 @@ def test_the_size_of_context_parallelism_is_read_off_its_chunk_ends(
             if column >= PROMPT:
                 trainer[row, column - PROMPT] -= 1.5
     assert context_parallel_size(trainer - rollout, own, attention) == size
-    assert f"{2 * size} equal chunks" in shape_of(trainer, rollout, own, attention).en
+    said = place_of(trainer - rollout, own, attention)
+    assert said is not None and f"{2 * size} equal chunks" in said.en
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -66,4 +67,15 @@ def test_rounding_heavy_tails_and_a_temperature_are_neither(seed: int) -> None:
     tails = rollout + 0.01 * np.random.default_rng(seed).standard_t(2, rollout.shape)
     for trainer in (rounded(rollout, seed), tails, rounded(rollout / 1.3, seed)):
         assert shift_of(trainer, rollout, own) is None
-        assert context_parallel_size(trainer - rollout, own, attention) is None
+        assert place_of(trainer - rollout, own, attention) is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("by", [-1.5, 1.5])
+def test_a_first_token_that_alone_differs_is_named_whichever_way(seed: int, by: float) -> None:
+    rollout, own, attention = batch(seed)
+    trainer = rounded(rollout, seed)
+    trainer[:, 0] += by
+    assert first_tokens(trainer - rollout, own) == pytest.approx(1.5, abs=0.01)
+    said = place_of(trainer - rollout, own, attention)
+    assert said is not None and "first token alone" in said.en

@@ -74,6 +74,22 @@ def test_the_weights_of_the_step_give_its_log_probs(folder: Path, temperature: f
     assert found.recorded is not None and found.recorded < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("dtype", "named"),
+    [
+        (torch.float32, "of float32"),
+        (torch.float16, "of float16, TF32 or HF32"),
+        (torch.bfloat16, "of bfloat16"),
+    ],
+)
+def test_the_dtype_that_the_run_computed_in_is_read_off_its_errors(
+    folder: Path, dtype: torch.dtype, named: str
+) -> None:
+    found = link(recorded(tiny_qwen2().to(dtype), 1.0), folder, declaring(1.0))
+    assert found.verdict is LinkVerdict.AS_DECLARED
+    assert found.note is not None and named in found.note.en
+
+
 def test_a_temperature_that_is_not_applied_is_said(folder: Path) -> None:
     found = link(recorded(tiny_qwen2(), 1.0), folder, declaring(0.7))
     assert found.verdict is LinkVerdict.DIFFERS
