@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import pty
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from align.bisect.command import command_line, template
+from align.bisect.drive import drive
 from align.bisect.knob import Knob, KnobKind
 from align.bisect.plan import ExitCodeTest, Plan
 from align.bisect.read_plan import plan_of
@@ -112,6 +118,54 @@ def test_killed_at_any_point_it_resumes_without_repeating_a_finished_trial(tmp_p
     assert [k["name"] for k in found["sets"][0]["knobs"]] == ["a", "f"]
     begun = starts.read_text().splitlines()
     assert len(begun) == len(set(begun)) == found["num_trials"]
+
+
+@pytest.mark.parametrize("call", ["os.replace", "subprocess.Popen"])
+@pytest.mark.parametrize("is_after", [False, True])
+def test_killed_before_and_after_every_file_and_process_it_makes_it_resumes(
+    tmp_path: Path, call: str, is_after: bool
+) -> None:
+    """Every place in turn: the process ends there as by SIGKILL, and another one resumes."""
+    knobs = tuple(Knob(name, KnobKind.CONFIG, (0, 1)) for name in "abf")
+    command = f'echo "{{overrides}}" >> starts; {PAIR}'
+    place = num_killed = 0
+    while True:
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        plan = Plan(str(folder / "plan.yaml"), command, knobs, ExitCodeTest())
+        was_killed = ended_at(place, call, is_after, partial(drive, plan, folder / "out"))
+        driven = drive(plan, folder / "out")
+        begun = (folder / "starts").read_text().splitlines()
+        assert len(begun) == len(set(begun)) == len(driven.trials)
+        assert [[knobs[c.knob].name for c in found] for found in driven.search.sets] == [["a", "f"]]
+        if not was_killed:
+            break
+        place, num_killed = place + 1, num_killed + 1
+    assert num_killed >= len(driven.trials)
+
+
+def ended_at(place: int, call: str, is_after: bool, work: Callable[[], object]) -> bool:
+    """Do work in a process that ends at the n-th call of a function; tell whether it came there."""
+    child = os.fork()
+    if child:
+        return bool(os.waitpid(child, 0)[1])
+    module, name = call.split(".")
+    original, counted = getattr(sys.modules[module], name), itertools.count()
+
+    def counting(*given: Any, **named: Any) -> Any:
+        is_here = next(counted) == place
+        if is_here and not is_after:
+            os._exit(9)
+        made = original(*given, **named)
+        if is_here:
+            os._exit(9)
+        return made
+
+    setattr(sys.modules[module], name, counting)
+    try:
+        work()
+    finally:
+        os._exit(0)
 
 
 def test_a_command_that_outlives_the_bisection_is_waited_for_and_counts(tmp_path: Path) -> None:
@@ -298,6 +352,27 @@ def test_a_flaky_command_is_repeated_and_the_confidence_is_stated(tmp_path: Path
     assert 0 < found["confidence"] < 1
 
 
+def test_every_trial_is_a_line_away_from_a_terminal_and_a_row_of_a_table_on_one(
+    tmp_path: Path,
+) -> None:
+    plan = written(tmp_path, command=PAIR, knobs=letters("abf"))
+    found = called(plan)
+    shown = [x for x in found.stderr.splitlines() if "at the candidate's value: " in x]
+    assert len(shown) == len(list((tmp_path / "plan-trials/trials").iterdir()))
+    assert shown[0].endswith("good (exit code 0); at the candidate's value: none")
+    assert shown[1].endswith("bad (exit code 1); at the candidate's value: a, b, f")
+
+    master, terminal = pty.openpty()
+    process = started(plan, stderr=terminal)
+    os.close(terminal)
+    screen = b""
+    with suppress(OSError):  # the terminal ends with its last process
+        while block := os.read(master, 4096):
+            screen += block
+    assert process.wait(90) == 1
+    assert b"verdict" in screen and b"a, b, f" in screen
+
+
 def test_a_dry_run_shows_the_commands_and_runs_none(tmp_path: Path) -> None:
     plan = written(tmp_path, command="touch ran; true {overrides}", knobs=letters("ab"))
     result = called(plan, "--dry-run")
@@ -360,13 +435,13 @@ def called(plan: Path, *options: str) -> Result:
     return CliRunner().invoke(cli, ["bisect", str(plan), *options])
 
 
-def started(plan: Path) -> subprocess.Popen[bytes]:
+def started(plan: Path, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     """Start the command as a process of its own, to be killed."""
     code = "from align.cli.main import main; main()"
     words = [sys.executable, "-c", code, "bisect", str(plan), "--resume"]
     silent = subprocess.DEVNULL
     return subprocess.Popen(
-        words, stdout=silent, stderr=silent, env=dict(os.environ), preexec_fn=_hears_interrupts
+        words, stdout=silent, stderr=stderr, env=dict(os.environ), preexec_fn=_hears_interrupts
     )
 
 
