@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from align.cli.options import exit_code, fail_on_option, json_option, lang_option
+from align.cli.options import fail_on_option, json_option, lang_option
 from align.cli.progress import progress_bar
+from align.cli.rung_show import show_and_exit
 from align.cli.sides import load, sides, size_bytes
-from align.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from align.core.run import Run
@@ -52,11 +52,6 @@ def diff(
     from align.cli.config_view import as_blocks
     from align.config.rung import compare
     from align.config.select import select
-    from align.core.document import to_document
-    from align.core.report import Report
-    from align.core.rung import RungStatus
-    from align.ladder import judge, summarise
-    from reports.render.json import render
 
     runs = [
         _find(path, files)
@@ -65,16 +60,14 @@ def diff(
     with progress_bar(sum(map(size_bytes, runs))) as bar:
         ours, theirs = (_readable(load(run, bar.advance)) for run in runs)
         result = select(compare(ours, theirs), only, ignore)
-    if as_json:
-        report = Report(summarise(ours), summarise(theirs), judge([result]), (result,))
-        click.echo(render(to_document(report)), nl=False)
-    else:
-        click.echo(as_blocks(result, lang, show_all=show_all))
-    for problem in (*ours.problems, *theirs.problems):
-        click.echo(f"align: {problem}", err=True)
-    if result.status is RungStatus.MISSING:
-        ctx.exit(ExitCode.NOT_COMPARABLE)
-    ctx.exit(exit_code(result.findings, fail_on))
+    show_and_exit(
+        ctx,
+        result,
+        (ours, theirs),
+        lambda: as_blocks(result, lang, show_all=show_all),
+        fail_on=fail_on,
+        as_json=as_json,
+    )
 
 
 def _find(path: Path, further: tuple[Path, ...]) -> Run:

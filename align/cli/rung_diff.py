@@ -11,11 +11,10 @@ import click
 
 from align.cli.layers_msprobe import are_msprobe, diff_dumps
 from align.cli.layers_steps import diff_steps, no_options, step_options
-from align.cli.options import exit_code, fail_on_option, json_option, lang_option
+from align.cli.options import fail_on_option, json_option, lang_option
 from align.cli.progress import progress_bar
+from align.cli.rung_show import show_and_exit
 from align.cli.sides import find_run, load, sides, size_bytes
-from align.core.errors import ExitCode
-from align.core.rung import RungStatus
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -83,10 +82,6 @@ def diff_command(
             diff_dumps(ctx, both, show_all=show_all, lang=lang, fail_on=fail_on, as_json=as_json)
             return
         from align.cli.rung_view import as_text
-        from align.core.document import to_document
-        from align.core.report import Report
-        from align.ladder import judge, summarise
-        from reports.render.json import render
 
         runs = find_run(reference, reference_files), find_run(candidate, candidate_files)
         more = {name: [find_run(path, ()) for path in paths] for name, paths in further.items()}
@@ -98,15 +93,13 @@ def diff_command(
                 result = diff_steps(ours, theirs, ray, takes_noise=not any(further.values()))
             else:
                 result = getattr(import_module(rung_module), function)(ours, theirs, **loaded)
-        if as_json:
-            report = Report(summarise(ours), summarise(theirs), judge([result]), (result,))
-            click.echo(render(to_document(report)), nl=False)
-        else:
-            click.echo(as_text(result, lang, show_all=show_all or with_tables))
-        for problem in (*ours.problems, *theirs.problems):
-            click.echo(f"align: {problem}", err=True)
-        if result.status is RungStatus.MISSING:
-            ctx.exit(ExitCode.NOT_COMPARABLE)
-        ctx.exit(exit_code(result.findings, fail_on))
+        show_and_exit(
+            ctx,
+            result,
+            (ours, theirs),
+            lambda: as_text(result, lang, show_all=show_all or with_tables),
+            fail_on=fail_on,
+            as_json=as_json,
+        )
 
     return diff

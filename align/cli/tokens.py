@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from align.cli.options import exit_code, fail_on_option, json_option, lang_option
+from align.cli.options import fail_on_option, json_option, lang_option
 from align.cli.progress import progress_bar
+from align.cli.rung_show import show_and_exit
 from align.cli.sides import find_run, load, sides, size_bytes
-from align.core.errors import ExitCode
-from align.core.rung import RungStatus
 
 
 @click.group()
@@ -44,25 +43,20 @@ def diff(
 ) -> None:
     """Compare input_ids, masks, positions and labels of two runs or dumps."""
     from align.cli.token_view import as_text
-    from align.core.document import to_document
-    from align.core.report import Report
-    from align.ladder import judge, summarise
     from align.rollout.token_compare import Chosen, compare_tokens
     from align.rollout.token_tokenizer import load_tokenizer
-    from reports.render.json import render
 
     given = None if tokenizer is None else load_tokenizer(tokenizer)
     runs = find_run(reference, reference_files), find_run(candidate, candidate_files)
     with progress_bar(sum(map(size_bytes, runs))) as bar:
         ours, theirs = (load(run, bar.advance) for run in runs)
         result = compare_tokens(ours, theirs, Chosen(step, row), given)
-    if as_json:
-        report = Report(summarise(ours), summarise(theirs), judge([result]), (result,))
-        click.echo(render(to_document(report)), nl=False)
-    else:
-        click.echo(as_text(result, lang), color=color)
-    for problem in (*ours.problems, *theirs.problems):
-        click.echo(f"align: {problem}", err=True)
-    if result.status is RungStatus.MISSING:
-        ctx.exit(ExitCode.NOT_COMPARABLE)
-    ctx.exit(exit_code(result.findings, fail_on))
+    show_and_exit(
+        ctx,
+        result,
+        (ours, theirs),
+        lambda: as_text(result, lang),
+        fail_on=fail_on,
+        as_json=as_json,
+        color=color,
+    )

@@ -37,14 +37,15 @@ def systematic_finding(
     if scores is not None:
         place = Text(f"{scores[0]}: {record.name}", f"{scores[0]}：{record.name}")
         shape, check = _scores_shape(scores[1]), _SCORES
+    size = _size(departure)
     return Finding(
         id=_IDS[rung],
         rung=rung,
         severity=Severity.ERROR if found.is_statistical else Severity.WARNING,
         title=Text(
             f"{gradient.en} differ in one direction first at {place.en}: "
-            f"{_size(departure)}, in rounding of {departure.difference.relative:.2g}",
-            f"{gradient.zh}最早在 {place.zh} 处出现有方向的偏差：{_size_zh(departure)}，"
+            f"{size.en}, in rounding of {departure.difference.relative:.2g}",
+            f"{gradient.zh}最早在 {place.zh} 处出现有方向的偏差：{size.zh}，"
             f"该处舍入误差为 {departure.difference.relative:.2g}",
         ),
         reference=record.l2,
@@ -71,20 +72,14 @@ def systematic_finding(
     )
 
 
-def _size(departure: Compared) -> str:
+def _size(departure: Compared) -> Text:
     found = departure.systematic
     assert found is not None
     if found.direction is Direction.GAIN:
-        return f"{1 + found.size:.5g} times the reference"
-    return f"every value moved by {found.size:.2g} root mean squares"
-
-
-def _size_zh(departure: Compared) -> str:
-    found = departure.systematic
-    assert found is not None
-    if found.direction is Direction.GAIN:
-        return f"为参考的 {1 + found.size:.5g} 倍"
-    return f"所有值平移 {found.size:.2g} 倍均方根"
+        factor = f"{1 + found.size:.5g}"
+        return Text(f"{factor} times the reference", f"为参考的 {factor} 倍")
+    moved = f"{found.size:.2g}"
+    return Text(f"every value moved by {moved} root mean squares", f"所有值平移 {moved} 倍均方根")
 
 
 def _shape(departure: Compared) -> Text:
