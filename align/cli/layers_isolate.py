@@ -67,13 +67,14 @@ def command(
     float64 copy. Exit 1 when a module is beyond its floor, 3 when there is none to run.
     """
     from align.cli.sides import find_run, load
-    from align.layers.isolate import isolate, load_candidate
+    from align.layers.isolate import isolate
+    from align.weights.load_model import load_model
     from reports.render.json import render
 
     _check_device(device)
     run = load(find_run(reference, ()), lambda num_bytes: None)
     found = isolate(
-        run, load_candidate(model), patterns=patterns, step=step, dtype=dtype, device=device
+        run, load_model(model), patterns=patterns, step=step, dtype=dtype, device=device
     )
     click.echo(render(_document(found)) if as_json else _text(found, lang), nl=not as_json)
     for problem in run.problems:

@@ -43,12 +43,12 @@ def command(
     from align.cli.referee_view import as_document, as_text
     from align.cli.sides import find_run, load
     from align.referee.referee import rule
-    from align.referee.weights_link import load_model
+    from align.weights.load_model import load_model
     from reports.render.json import render
 
     paths = [reference] if candidate is None else [reference, candidate]
     runs = [load(find_run(path, ()), lambda num_bytes: None) for path in paths]
-    model = None if weights is None else load_model(weights)
+    model = None if weights is None else load_model(weights, "float64", "sdpa")
     rulings = [rule(run, step, model) for run in runs]
     click.echo(render(as_document(rulings)) if as_json else as_text(rulings, lang), nl=not as_json)
     for run in runs:

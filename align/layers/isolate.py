@@ -7,14 +7,12 @@ import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from align.core.errors import RunError
 from align.core.text import Text
 from align.core.threshold import Threshold
 from align.layers.exact import ExactDifference, Values, exact_difference
@@ -101,37 +99,6 @@ class Isolation:
     def beyond(self) -> tuple[Isolated, ...]:
         """The innermost modules beyond their floor."""
         return tuple(found for found in self.modules if found.is_beyond and not found.inside)
-
-
-def load_candidate(folder: Path) -> nn.Module:
-    """Load a Hugging Face model on the CPU, in the dtype its file has; no code of it is run.
-
-    Raises:
-        RunError: The folder holds no such model, or not all of its weights.
-    """
-    from transformers import AutoModelForCausalLM
-
-    fix = (
-        "give a Hugging Face folder with config.json and safetensors; "
-        "`align weights convert` makes one of a Megatron checkpoint"
-    )
-    try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype="auto",
-            attn_implementation="eager",
-            local_files_only=True,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        problem = f"cannot be loaded as a model ({str(error)[:120]})"
-        raise RunError(where=str(folder), problem=problem, fix=fix) from error
-    model, info = loaded
-    if info["missing_keys"]:
-        problem = f"lacks weights, {min(info['missing_keys'])} for one"
-        raise RunError(where=str(folder), problem=problem, fix=fix)
-    candidate: nn.Module = model.eval()
-    return candidate
 
 
 def isolate(

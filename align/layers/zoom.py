@@ -74,7 +74,7 @@ def _read(path: Path) -> Report:
     except (OSError, ValueError) as error:
         raise DocumentError(
             where=str(path),
-            problem=f"cannot be read as JSON ({error})",
+            problem=f"cannot be read as JSON ({getattr(error, 'strerror', None) or error})",
             fix="give the report.json that `align report` wrote",
         ) from error
 

@@ -41,7 +41,7 @@ def rule(run: RunData, step: int, model: Any = None) -> Ruling:
     """Recompute every link of a step in float64.
 
     Args:
-        model: with the weights the step began with, from `weights_link.load_model`.
+        model: of Hugging Face, with the weights the step began with.
 
     Raises:
         RunError: The run records no batch of that step.

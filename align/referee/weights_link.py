@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from align.core.config_value import EffectiveConfig
-from align.core.errors import RunError
 from align.core.text import Text
 from align.core.threshold import Threshold
 from align.objective.log_probs import log_probs_from_logits
@@ -22,6 +21,7 @@ from align.referee.gradient_norms import SAME_LOG_PROBS
 from align.referee.link import Link, LinkVerdict, not_recorded
 from align.referee.probability_places import shift_of
 from align.referee.step_batch import StepBatch
+from align.weights.load_model import load_model
 
 NAME = "log_probs, from the weights"
 _MEASURED_ROWS = 4  # of bfloat16
@@ -30,35 +30,13 @@ _PRECISIONS = {"bfloat16": 1.0, "float16, TF32 or HF32": 2.0**-3, "float32": 2.0
 """Unit roundoff by that of bfloat16: errors are proportional to it in first order."""
 
 
-def load_model(folder: Path, dtype: torch.dtype = torch.float64) -> Any:
-    """Load a Hugging Face model.
-
-    Raises:
-        RunError: The folder holds no model that transformers can load; no code of it is run.
-    """
-    from transformers import AutoModelForCausalLM
-
-    try:
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
-        )
-        return model.eval()
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise RunError(
-            where=str(folder),
-            problem=f"cannot be loaded as a model ({str(error)[:120]})",
-            fix="give a Hugging Face folder with config.json and safetensors; "
-            "`align weights convert` makes one of a Megatron checkpoint",
-        ) from error
-
-
 def weights_link(batch: StepBatch, config: EffectiveConfig, model: Any) -> Link:
     """Compare old_log_probs of every response token with those of a model: mean difference.
 
     Source: log softmax of logits / rollout.temperature, as verl and MindSpeed-RL compute them.
 
     Args:
-        model: from `load_model`, with the weights that the step began with.
+        model: of Hugging Face, with the weights that the step began with.
     """
     stated = config.values.get("rollout.temperature")
     temperature = float(stated.value) if stated is not None else 1.0  # type: ignore[arg-type]
@@ -76,7 +54,7 @@ def weights_link(batch: StepBatch, config: EffectiveConfig, model: Any) -> Link:
     computed, undivided = log_probs_of(model, ids, attention, width, temperatures)
     apart = _apart(computed, recorded, own)
     rows = slice(_MEASURED_ROWS)
-    coarse = load_model(Path(model.name_or_path), torch.bfloat16)
+    coarse = load_model(Path(model.name_or_path), "bfloat16", "sdpa")
     (rounded,) = log_probs_of(coarse, ids[rows], attention[rows], width, (temperature,))
     in_bfloat16 = _apart(rounded, computed[rows], own[rows])
     limit = max(SAME_LOG_PROBS.value, _ROUNDING.value * in_bfloat16)

@@ -16,7 +16,8 @@ from click.testing import CliRunner, Result
 from torch import nn
 
 from align.cli.layers import command
-from align.layers.isolate import isolate, load_candidate
+from align.layers.isolate import isolate
+from align.weights.load_model import load_model
 from dumps.capture.failures import FailureLog
 from dumps.capture.sketch.step import sketched_step
 from dumps.store.discover import discover
@@ -42,7 +43,7 @@ def folders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def edited(folders: Any, tmp_path: Path, change: Any) -> Path:
     """Save the model with one of its tensors or settings changed."""
-    model = load_candidate(folders[1])
+    model = load_model(folders[1])
     with torch.no_grad():
         change(model)
     model.save_pretrained(tmp_path / "model")  # type: ignore[operator]
@@ -106,7 +107,7 @@ def test_a_device_that_computes_wrongly_does_not_excuse_itself(folders: Any) -> 
             output = super().forward(input)
             return output if output.dtype is torch.float64 else output * 1.5
 
-    model = load_candidate(folders[1])
+    model = load_model(folders[1])
     model.get_submodule(UP).__class__ = Wrong
     found = isolate(RunData(discover([folders[0]])), model, patterns=[UP])
     assert {(one.phase, one.is_imprecise) for one in found.beyond} == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ pytest.importorskip("torch", reason="the referee computes with torch")
 pytest.importorskip("transformers", reason="needs the extra torch")
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from align.core.config_value import (
@@ -23,7 +25,8 @@ from align.core.config_value import (
 from align.core.errors import RunError
 from align.referee.link import Link, LinkVerdict
 from align.referee.step_batch import StepBatch
-from align.referee.weights_link import load_model, weights_link
+from align.referee.weights_link import weights_link
+from align.weights.load_model import load_model
 from tests.unit.layer_runs import batch, tiny_qwen2
 
 RESPONSE = 9
@@ -63,7 +66,8 @@ def recorded(
 
 
 def link(tensors: dict[str, Tensor], folder: Path, config: EffectiveConfig) -> Link:
-    return weights_link(StepBatch(1, tensors, None), config, load_model(folder))
+    model = load_model(folder, "float64", "sdpa")
+    return weights_link(StepBatch(1, tensors, None), config, model)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -126,3 +130,16 @@ def declaring(temperature: float) -> EffectiveConfig:
     place = Provenance(ProvenanceKind.OVERRIDE, "overrides.yaml", 1, f"- {name}={temperature}")
     value = EffectiveValue(name, temperature, ConfigValue(name, temperature, place))
     return EffectiveConfig("verl", None, {name: value})
+
+
+def test_weights_that_lack_a_tensor_are_refused_and_not_drawn_at_random(
+    folder: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    tensors = load_file(copy / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, copy / "model.safetensors", {"format": "pt"})
+    with pytest.raises(RunError, match=r"lacks weights, model.layers.1.mlp.up_proj.weight"):
+        load_model(copy, "float64", "sdpa")
+    with pytest.raises(RunError, match="is no folder"):
+        load_model(tmp_path / "absent")
