@@ -151,6 +151,13 @@ WORDS = {
         "Error over what is explained, by layer (across) and module",
         "误差与可解释范围之比：按层（横）与模块（纵）",
     ),
+    "grid_note": Text(
+        "Down: {down}. Across: {across}. Colour: error over what is explained.",
+        "纵向：{down}。横向：{across}。颜色：误差与可解释范围之比。",
+    ),
+    "cells_beyond": Text(
+        "{count} of {total} cells are beyond it.", "{total} 格中有 {count} 格超出。"
+    ),
     "tasks": Text("Each task", "各任务"),
     "at_step": Text("at step {step}", "第 {step} 步"),
     "window": Text("smoothed over {count} steps", "平滑窗口 {count} 步"),

@@ -103,7 +103,7 @@ def depth_line(profile: Profile) -> str:
     parts.append(_dots(points, scale))
     if profile.marked is not None:
         parts.extend(_mark(points[profile.marked], profile.marked, scale))
-    return _svg(WIDTH, HEIGHT, parts)
+    return svg(WIDTH, HEIGHT, parts)
 
 
 def heat_map(points: Sequence[Point]) -> str:
@@ -116,15 +116,17 @@ def heat_map(points: Sequence[Point]) -> str:
     cells: dict[str, list[str]] = {each.style: [] for each in BINS}
     for point, layer in inside:
         x, y = left + CELL * across[layer], 16 + CELL * kinds.index(point.kind)
-        cells[_style(point)].append(f"M{x:.1f} {y:.1f}h{CELL - 1:g}v{CELL - 1:g}h-{CELL - 1:g}z")
+        cells[style_of(point.error, point.limit)].append(
+            f"M{x:.1f} {y:.1f}h{CELL - 1:g}v{CELL - 1:g}h-{CELL - 1:g}z"
+        )
     parts = [f'<path class="{s}" d="{"".join(paths)}"/>' for s, paths in cells.items() if paths]
     for row, kind in enumerate(kinds):
-        parts.append(_text(left - 5, 16 + CELL * row + 10, kind, anchor="end"))
+        parts.append(label(left - 5, 16 + CELL * row + 10, kind, anchor="end"))
     every = math.ceil(len(layers) / 16) or 1
     for column, layer in list(enumerate(layers))[::every]:
-        parts.append(_text(left + CELL * column + 6, 11, str(layer), anchor="middle"))
+        parts.append(label(left + CELL * column + 6, 11, str(layer), anchor="middle"))
     width, height = left + CELL * len(layers) + 4, 18 + CELL * len(kinds)
-    return _svg(max(width, 340.0), height, parts)
+    return svg(max(width, 340.0), height, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ def _layers(points: Sequence[Point], scale: _Scale) -> list[str]:
                 f'height="{HEIGHT - BOTTOM - TOP:g}" style="fill: var(--sunk)"/>'
             )
         if number % every == 0:
-            parts.append(_text((left + right) / 2, HEIGHT - 5, str(layer), anchor="middle"))
+            parts.append(label((left + right) / 2, HEIGHT - 5, str(layer), anchor="middle"))
     return parts
 
 
@@ -195,7 +197,7 @@ def _decades(scale: _Scale) -> list[str]:
     return [
         f'<path d="M{LEFT:g} {scale.y(10.0**power):.1f}H{WIDTH - RIGHT:g}" '
         'style="stroke: var(--axis); stroke-width: 0.5; stroke-opacity: 0.5"/>'
-        + _text(LEFT - 6, scale.y(10.0**power) + 3.5, f"1e{power}" if power else "1", anchor="end")
+        + label(LEFT - 6, scale.y(10.0**power) + 3.5, f"1e{power}" if power else "1", anchor="end")
         for power in range(first, last + 1, every)
     ]
 
@@ -219,14 +221,17 @@ def _mark(point: Point, index: int, scale: _Scale) -> list[str]:
         'style="stroke: var(--bad); stroke-width: 1; stroke-dasharray: 3 3"/>',
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" '
         'style="fill: none; stroke: var(--bad); stroke-width: 2"/>',
-        _text(x, TOP - 11, point.name, anchor=anchor, style="named"),
+        label(x, TOP - 11, point.name, anchor=anchor, style="named"),
     ]
 
 
-def _style(point: Point) -> str:
-    if not point.error > 0:
+def style_of(error: float, limit: float) -> str:
+    """Return the colour of a cell's error, as the name of its style."""
+    if math.isnan(error):
+        return BINS[-1].style
+    if not error > 0:
         return BINS[0].style
-    ratio = point.error / point.limit if point.limit > 0 else math.inf
+    ratio = error / limit if limit > 0 else math.inf
     return next((each.style for each in BINS if ratio <= each.upper), BINS[-1].style)
 
 
@@ -234,11 +239,13 @@ def _has_layers(profile: Profile) -> bool:
     return any(point.group is not None for point in profile.points)
 
 
-def _text(x: float, y: float, words: str, *, anchor: str, style: str = "axis") -> str:
+def label(x: float, y: float, words: str, *, anchor: str, style: str = "axis") -> str:
+    """Return words in a figure."""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f'<text class="{style}" {place}>{escape(visible(words))}</text>'
 
 
-def _svg(width: float, height: float, parts: Iterable[str]) -> str:
+def svg(width: float, height: float, parts: Iterable[str]) -> str:
+    """Return a figure of parts, hidden from what reads pages aloud: a label says what it is."""
     view = f'viewBox="0 0 {width:.0f} {height:.0f}"'
     return f'<svg {view} aria-hidden="true" focusable="false">{"".join(parts)}</svg>'

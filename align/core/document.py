@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from align.core.errors import DocumentError
-from align.core.figure import Cell, Column, Curve, CurvePair, Point, Profile, Table
+from align.core.figure import Cell, Column, Curve, CurvePair, Grid, Point, Profile, Table
 from align.core.finding import (
     Evidence,
     Finding,
@@ -182,6 +182,7 @@ def _rung_to_json(rung: RungResult) -> Json:
         "tables": [table_to_json(table) for table in rung.tables],
         "curves": [_pair_to_json(pair) for pair in rung.curves],
         "profiles": [_profile_to_json(profile) for profile in rung.profiles],
+        **({"grids": [_grid_to_json(grid) for grid in rung.grids]} if rung.grids else {}),
     }
 
 
@@ -198,6 +199,7 @@ def _rung_from_json(json: Mapping[str, Any], findings: Sequence[Finding]) -> Run
         tables=tuple(_table_from_json(table) for table in json["tables"]),
         curves=tuple(_pair_from_json(pair) for pair in json["curves"]),
         profiles=tuple(_profile_from_json(profile) for profile in json.get("profiles", ())),
+        grids=tuple(_grid_from_json(grid) for grid in json.get("grids", ())),
     )
 
 
@@ -389,6 +391,34 @@ def _point_from_json(
         float_from_json(error),
         float_from_json(limit),
         _string(detail),
+    )
+
+
+def _grid_to_json(grid: Grid) -> Json:
+    return {
+        "id": grid.id,
+        **_text_to_json(title=grid.title, down=grid.down, across=grid.across),
+        "rows": list(grid.rows),
+        "columns": list(grid.columns),
+        "errors": [_scalars(row) for row in grid.errors],
+        "limit": scalar_to_json(grid.limit),
+    }
+
+
+def _grid_from_json(json: Mapping[str, Any]) -> Grid:
+    rows, columns = (tuple(_string(name) for name in json[key]) for key in ("rows", "columns"))
+    errors = tuple(tuple(float_from_json(value) for value in row) for row in json["errors"])
+    if len(errors) != len(rows) or any(len(row) != len(columns) for row in errors):
+        raise ValueError(f"grid {json['id']} is not {len(rows)} by {len(columns)}")
+    return Grid(
+        _string(json["id"]),
+        _text(json, "title"),
+        _text(json, "down"),
+        _text(json, "across"),
+        rows,
+        columns,
+        errors,
+        float_from_json(json["limit"]),
     )
 
 

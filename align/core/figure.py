@@ -91,3 +91,24 @@ class Profile:
     step: int
     points: tuple[Point, ...]
     marked: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Errors of one tensor along two of its axes.
+
+    Args:
+        down, across: what rows and columns are.
+        rows, columns: their names.
+        errors: relative, a tuple a row.
+        limit: relative error up to which a cell is explained.
+    """
+
+    id: str
+    title: Text
+    down: Text
+    across: Text
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    errors: tuple[tuple[float, ...], ...]
+    limit: float

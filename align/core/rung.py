@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from align.core.text import Text
 
 if TYPE_CHECKING:
-    from align.core.figure import CurvePair, Profile, Table
+    from align.core.figure import CurvePair, Grid, Profile, Table
     from align.core.finding import Finding
 
 
@@ -64,8 +64,8 @@ class Missing:
 class RungResult:
     """The comparison of two runs on one link of the chain.
 
-    ``findings`` keep the order in which a reader should see them; ``tables``, ``curves``
-    and ``profiles`` are what the report draws for this rung.
+    ``findings`` keep the order in which a reader should see them; ``tables``, ``curves``,
+    ``profiles`` and ``grids`` are what the report draws for this rung.
     """
 
     name: Rung
@@ -76,3 +76,4 @@ class RungResult:
     tables: tuple[Table, ...] = ()
     curves: tuple[CurvePair, ...] = ()
     profiles: tuple[Profile, ...] = ()
+    grids: tuple[Grid, ...] = ()

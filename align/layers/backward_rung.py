@@ -30,9 +30,10 @@ from align.layers.pattern import is_scaled, scores_factor
 from align.layers.profile import profiles
 from align.layers.start import Pair, Start, first_pair, later_pairs
 from align.layers.systematic_finding import systematic_finding
+from align.layers.tensors_view import with_tensors
 from align.layers.three_way import three_way_text
 from align.layers.trainer_tensors import same_loss_inputs, trainer_pair
-from align.layers.walk import FloorOf, Walk, walk
+from align.layers.walk import Compared, FloorOf, Walk, walk
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase, TensorRecord
 
@@ -89,7 +90,9 @@ def compare(
     right = Text("", "")
     if departure is not None:
         right = three_way_text(departure, runs.referee, pair.reference.step)
-    return _judge(gradients, pair.reference, pair.candidate, loss_inputs, right)
+    result, about = _judge(gradients, pair.reference, pair.candidate, loss_inputs, right)
+    step = pair.reference.step
+    return with_tensors(result, about, reference, candidate, step, (Phase.GRADIENT,))
 
 
 def compare_gradients(
@@ -138,7 +141,8 @@ def _judge(
     candidate: CapturedStep,
     loss_inputs: bool | None,
     right: Text,
-) -> RungResult:
+) -> tuple[RungResult, Compared | None]:
+    """Return the result, and the departure if that is what its finding is about."""
     outputs, parameters = gradients.outputs, gradients.parameters
     departure = outputs.departure
     entry = outputs.compared[0] if outputs.compared else None
@@ -146,26 +150,26 @@ def _judge(
     if entry is not None and entry.is_large:
         factor = _common_factor(gradients)
         if factor is None or loss_inputs is False:
-            return _undecided(findings.LOSS_DIFFERS, gradients)
+            return _undecided(findings.LOSS_DIFFERS, gradients), None
         finding = findings.scaled(factor, len(outputs.compared), loss_inputs, where)
-        return _diverged(finding, gradients, reference.step)
+        return _diverged(finding, gradients, reference.step), None
     missing = gradients.missing
     if missing is not None and (departure is None or missing[0].order <= departure.reference.order):
         finding = findings.no_gradient(*missing, gradients.missing_parameters, where)
-        return _diverged(finding, gradients, reference.step)
+        return _diverged(finding, gradients, reference.step), None
     if departure is not None:
         if departure.is_large:
             finding = findings.output_departs(departure, where, right)
-            return _diverged(finding, gradients, reference.step)
+            return _diverged(finding, gradients, reference.step), departure
         scores = scores_factor(outputs.compared, departure)
         finding = systematic_finding(departure, Rung.BACKWARD, where, right, SIGNATURE, scores)
-        return _diverged(finding, gradients, reference.step)
+        return _diverged(finding, gradients, reference.step), None
     departed = [compared for compared in parameters.compared if compared.departs]
     if departed:
         finding = findings.parameters_depart(departed, len(parameters.compared), where)
-        return _diverged(finding, gradients, reference.step)
+        return _diverged(finding, gradients, reference.step), None
     floors = floors_text(outputs, parameters)
-    return RungResult(
+    aligned = RungResult(
         Rung.BACKWARD,
         RungStatus.ALIGNED,
         Text(
@@ -179,6 +183,7 @@ def _judge(
         tables=_tables(gradients),
         profiles=_profiles(gradients, reference.step),
     )
+    return aligned, None
 
 
 def _first_update(records: Mapping[Address, TensorRecord]) -> dict[Address, TensorRecord]:

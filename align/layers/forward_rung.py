@@ -41,6 +41,7 @@ from dumps.store.run_data import RunData
 from dumps.store.tensor_records import CLOSING, Phase, TensorRecord
 
 SIGNATURE = ("training/rollout_probs_diff*", "rollout_corr/*")
+_with_tensors = partial(with_tensors, phases=(Phase.FORWARD, Phase.INPUT))
 _REDUCED = Threshold(
     UNIT_ROUNDOFF["bfloat16"],
     "unit roundoff of bfloat16, in which a row-parallel layer may be all-reduced",
@@ -70,13 +71,14 @@ def compare(
     later = later_pairs(reference, candidate)
     walked = forward_walk(pair, seen, later)
     assert pair.reference is not None and pair.candidate is not None
+    step = pair.reference.step
     if walked.departure is not None:
         found = _result(walked, _finding(walked.departure, pair, runs), pair, later)
-        return with_tensors(found, walked.departure, reference, candidate, pair.reference.step)
-    finding = temperature_finding(reference, candidate, pair.reference.step)
+        return _with_tensors(found, walked.departure, reference, candidate, step)
+    finding = temperature_finding(reference, candidate, step)
     dtypes = dtype_finding(pair.reference, pair.candidate, walked)
     result = _result(walked, finding or dtypes, pair, later)
-    return with_tensors(result, None, reference, candidate, pair.reference.step)
+    return _with_tensors(result, None, reference, candidate, step)
 
 
 def forward_walk(pair: Pair, noise: Noise | None = None, later: Sequence[Pair] = ()) -> Walk:

@@ -10,6 +10,7 @@ import numpy as np
 from align.core.text import Text, joined
 from align.layers.exact import Values
 from align.layers.tensors_pair import WholePair
+from dumps.store.tensor_records import Phase
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -21,7 +22,7 @@ _IN_HEADS = ("*.q_proj", "*.k_proj", "*.v_proj")
 _CLOSES_HEADS = "*.o_proj"
 _FEW = 0.5
 """A share of the features below which they are named; of more it is said that all differ."""
-_SMALL = 0.1
+SMALL = 0.1
 """Of the root mean square row or column: one smaller than that is measured by it."""
 
 
@@ -32,7 +33,7 @@ def affected_text(pair: WholePair, limit: float, head_dim: int | None) -> Text:
         limit: relative error that rounding explains.
         head_dim: features of one attention head, None where it is not known.
     """
-    own, error = _both(pair)
+    own, error = differences(pair)
     rows = _beyond(error, own, 1, limit)
     columns = _beyond(error, own, 0, limit)
     if not rows.any() or not columns.any():
@@ -41,7 +42,11 @@ def affected_text(pair: WholePair, limit: float, head_dim: int | None) -> Text:
     return Text(f" Affected: {clauses.en}.", f"受影响的是：{clauses.zh}。")
 
 
-def _both(pair: WholePair) -> tuple[Float64, Float64]:
+def differences(pair: WholePair) -> tuple[Float64, Float64]:
+    """Return the reference, and what the candidate adds to it, float64 [tokens, features].
+
+    Where a number of the reference is not finite it counts as 0; an error that is not is infinite.
+    """
     own, other = _float64(pair.reference), _float64(pair.candidate)
     with np.errstate(invalid="ignore"):
         error = other - own
@@ -61,25 +66,32 @@ def _beyond(error: Float64, own: Float64, axis: int, limit: float) -> Bools:
     """Tell which rows (axis 1) or columns (axis 0) have an error beyond the limit."""
     size, scale = np.sqrt((error**2).sum(axis)), np.sqrt((own**2).sum(axis))
     usual = float(np.sqrt((scale**2).mean()))
-    beyond: Bools = size > limit * np.maximum(scale, _SMALL * usual)
+    beyond: Bools = size > limit * np.maximum(scale, SMALL * usual)
     return beyond
 
 
-def _features(pair: WholePair, columns: Bools, head_dim: int | None) -> Text:
+def is_in_heads(pair: WholePair, head_dim: int | None) -> bool:
+    """Tell whether a tensor's features are those of attention heads, one after the other."""
     name, phase, _ = pair.address
+    if phase == Phase.INPUT:
+        found = fnmatchcase(name, _CLOSES_HEADS)
+    else:
+        found = any(fnmatchcase(name, pattern) for pattern in _IN_HEADS)
+    return found and bool(head_dim) and pair.reference.raw.shape[1] % int(head_dim or 1) == 0
+
+
+def _features(pair: WholePair, columns: Bools, head_dim: int | None) -> Text:
     total, numbers = len(columns), np.flatnonzero(columns)
-    in_heads = any(fnmatchcase(name, p) for p in _IN_HEADS) and phase != "input"
-    in_heads |= fnmatchcase(name, _CLOSES_HEADS) and phase == "input"
-    if in_heads and head_dim and total % head_dim == 0:
+    if head_dim and is_in_heads(pair, head_dim):
         heads = sorted({int(number) // head_dim for number in numbers})
         count = total // head_dim
         if len(heads) <= _FEW * count:
-            listed = _ranges(heads)
+            listed = spans(heads)
             return Text(f"heads {listed} of {count}", f"{count} 个头中的第 {listed} 个")
         return Text(f"{len(heads)} of {count} heads", f"{count} 个头中的 {len(heads)} 个")
     if len(numbers) > _FEW * total:
         return Text(f"{len(numbers)} of {total} features", f"{total} 个特征中的 {len(numbers)} 个")
-    listed = _ranges([int(number) + pair.first_feature for number in numbers])
+    listed = spans([int(number) + pair.first_feature for number in numbers])
     return Text(
         f"features {listed} of {total}{_shard(numbers, total, 'en')}",
         f"{total} 个特征中的第 {listed} 个{_shard(numbers, total, 'zh')}",
@@ -122,12 +134,12 @@ def _tokens(pair: WholePair, rows: Bools) -> Text:
             f"各序列中从位置 {least} 起的全部 token",
         )
     return Text(
-        f"{count} of {total} tokens, at positions {_ranges(sorted(set(here.tolist())))}",
-        f"{total} 个 token 中的 {count} 个，位置 {_ranges(sorted(set(here.tolist())))}",
+        f"{count} of {total} tokens, at positions {spans(sorted(set(here.tolist())))}",
+        f"{total} 个 token 中的 {count} 个，位置 {spans(sorted(set(here.tolist())))}",
     )
 
 
-def _ranges(numbers: list[int], most: int = 4) -> str:
+def spans(numbers: list[int], most: int = 4) -> str:
     """Return "1-3, 7"; the first few ranges of many."""
     found: list[list[int]] = []
     for number in numbers:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from align.core.figure import Column, Table
+from align.core.rung import Rung
 from align.core.text import Text
 from align.layers.exact import exact_differences
 from align.layers.tensors_pair import Address, WholePair
@@ -27,7 +28,7 @@ _COLUMNS = (
 )
 
 
-def exact_table(pairs: Mapping[Address, WholePair]) -> tuple[Table, ...]:
+def exact_table(rung: Rung, pairs: Mapping[Address, WholePair]) -> tuple[Table, ...]:
     """Return a table with a row an address; none without pairs."""
     if not pairs:
         return ()
@@ -53,7 +54,7 @@ def exact_table(pairs: Mapping[Address, WholePair]) -> tuple[Table, ...]:
             )
         )
     title = Text("Tensors kept whole, number by number", "完整保存的张量（逐元素比较）")
-    return (Table("forward_tensors", title, _COLUMNS, tuple(rows)),)
+    return (Table(f"{rung.value}_tensors", title, _COLUMNS, tuple(rows)),)
 
 
 def head_dim_of(*runs: RunData) -> int | None:

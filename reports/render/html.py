@@ -81,7 +81,8 @@ def environment(lang: str) -> jinja2.Environment:
     )
 
     def fill(text: Text, **values: object) -> str:
-        return text.in_language(lang).format(**values)
+        said = {n: v.in_language(lang) if isinstance(v, Text) else v for n, v in values.items()}
+        return text.in_language(lang).format(**said)
 
     environment.filters.update(prose=prose, fill=fill)
     environment.globals.update(

@@ -12,6 +12,7 @@ from align.core.finding import Finding
 from align.core.report import Report
 from align.core.rung import RungResult, RungStatus
 from reports.figures import Drawing, draw
+from reports.grids import GridDrawing, grids_of
 from reports.profiles import Depth, depths_of
 
 MAX_FIGURES = 24  # at 30 KB each these stay well below the page's 2 MB
@@ -62,6 +63,11 @@ class Section:
     def depths(self) -> tuple[Depth, ...]:
         """Its errors over depth, drawn."""
         return depths_of(self.result.profiles)
+
+    @property
+    def grids(self) -> tuple[GridDrawing, ...]:
+        """Its errors within one tensor, drawn."""
+        return grids_of(self.result.grids)
 
     @property
     def has_content(self) -> bool:

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 import align.core.document
 from align.core.document import SCHEMA_VERSION, from_document, to_document
 from align.core.errors import DocumentError
-from align.core.figure import Column, Curve, CurvePair, Point, Profile, Table
+from align.core.figure import Column, Curve, CurvePair, Grid, Point, Profile, Table
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength, Symptom
 from align.core.report import NextRun, Report, RunSummary
 from align.core.rung import RUNGS, Missing, Rung, RungResult, RungStatus
@@ -107,6 +107,15 @@ def profiles(draw: st.DrawFn) -> Profile:
 
 
 @st.composite
+def grids(draw: st.DrawFn) -> Grid:
+    rows, columns = (tuple(draw(st.lists(words, max_size=2))) for _ in range(2))
+    row = st.lists(finite, min_size=len(columns), max_size=len(columns)).map(tuple)
+    errors = tuple(draw(st.lists(row, min_size=len(rows), max_size=len(rows))))
+    drawn = (draw(words), draw(texts), draw(texts), draw(texts))
+    return Grid(*drawn, rows, columns, errors, draw(finite))
+
+
+@st.composite
 def rung_results(draw: st.DrawFn, rung: Rung) -> RungResult:
     return RungResult(
         name=rung,
@@ -117,6 +126,7 @@ def rung_results(draw: st.DrawFn, rung: Rung) -> RungResult:
         tables=tuple(draw(st.lists(tables(), max_size=1))),
         curves=tuple(draw(st.lists(pairs, max_size=1))),
         profiles=tuple(draw(st.lists(profiles(), max_size=1))),
+        grids=tuple(draw(st.lists(grids(), max_size=1))),
     )
 
 

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from align.core.document import from_document, to_document
-from align.core.figure import Point, Profile
+from align.core.figure import Grid, Point, Profile
 from align.core.report import NextRun, Report
 from align.core.text import LANGUAGES, Text
 from align.ladder import climb
 from reports import labels
+from reports.grids import grids_of
 from reports.profiles import BINS, depth_line, heat_map, neighbourhood
 from reports.render import html, markdown
 from tests.unit.layer_runs import recorded
@@ -124,6 +125,31 @@ def test_any_points_give_figures_that_are_well_formed(found: list[Point], mark: 
         assert not re.search(r'(d|x|y|cx|cy|width)="[^"]*(nan|inf)', svg)
     near = neighbourhood(profile)
     assert [n.place for n in near].count("here") == (marked is not None)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 40), st.integers(1, 70), st.floats(), st.floats())
+def test_any_grid_gives_a_figure_that_is_well_formed(
+    rows: int, columns: int, error: float, limit: float
+) -> None:
+    names = tuple(map(str, range(rows))), tuple(map(str, range(columns)))
+    errors = tuple((error,) * columns for _ in range(rows))
+    head, place = Text("head", "头"), Text("position", "位置")
+    (drawing,) = grids_of([Grid("g", Text("t", "t"), head, place, *names, errors, limit)])
+    ElementTree.fromstring(drawing.svg)
+    assert drawing.svg.count("h11v11") == drawing.num_cells == rows * columns
+    assert drawing.num_beyond == (drawing.num_cells if error > limit else 0)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_grid_is_shown_with_what_its_axes_are(reports_of: dict[str, Report], lang: str) -> None:
+    head, place = Text("head", "头"), Text("position", "位置")
+    grid = Grid("g", Text("t", "t"), head, place, ("0",), ("0", "1"), ((0.5, 0.1),), 0.2)
+    report = reports_of["clean"]
+    rungs = tuple(dataclasses.replace(rung, grids=(grid,)) for rung in report.rungs[:7])
+    page = drawn(dataclasses.replace(report, rungs=(*rungs, *report.rungs[7:])), lang)
+    assert {"en": "Down: head. Across: position.", "zh": "纵向：头。横向：位置。"}[lang] in page
+    assert {"en": "1 of 2 cells", "zh": "2 格中有 1 格"}[lang] in page
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

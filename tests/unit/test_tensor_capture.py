@@ -17,6 +17,7 @@ from torch import Tensor
 
 from align.core.run import RunManifest
 from align.core.rung import RungResult, RungStatus
+from align.layers import backward_rung
 from align.layers.forward_rung import compare
 from align.stack.sketches import Sketches
 from dumps.capture.failures import FailureLog
@@ -118,8 +119,72 @@ def test_the_heads_features_and_tokens_that_differ_are_named(
     assert said in finding.why.en
 
 
-def tensors_table(result: RungResult) -> dict[tuple[str, str], dict[str, Any]]:
-    (table,) = [table for table in result.tables if table.id == "forward_tensors"]
+HEAD_2, FIRST = {(2, column) for column in range(16)}, {(row, 0) for row in range(4)}
+
+
+@pytest.mark.parametrize(("change", "cells"), [(scale_head, HEAD_2), (scale_first, FIRST)])
+def test_a_grid_shows_the_heads_and_positions_that_differ(
+    reference: RunData, tmp_path: Path, change: Any, cells: set[tuple[int, int]]
+) -> None:
+    result = compare(reference, kept(tmp_path / "run", output_hook(Q, change)))
+    (grid,) = result.grids
+    assert (grid.down.en, grid.across.en) == ("head", "position in the sequence")
+    assert (grid.rows, len(grid.columns)) == (("0", "1", "2", "3"), 16)
+    beyond = [
+        (i, j) for i, row in enumerate(grid.errors) for j, e in enumerate(row) if e > grid.limit
+    ]
+    assert set(beyond) == cells
+    assert grid.errors[2][0] == pytest.approx(0.1, rel=1e-4)
+
+
+def test_a_wide_tensor_is_shown_by_blocks_of_its_features(
+    reference: RunData, tmp_path: Path
+) -> None:
+    module = "model.layers.1.mlp.up_proj"
+    result = compare(reference, kept(tmp_path / "run", output_hook(module, scale_block)))
+    (grid,) = result.grids
+    assert grid.rows[:2] + grid.rows[-1:] == ("0-2", "3-5", "93-95")
+    departs = [max(row) > grid.limit for row in grid.errors]
+    assert departs == [False] * 16 + [True] * 16
+
+
+def scaled_gradient(name: str) -> Edit:
+    """Scale the gradient of one head of a module's output, and leave its output."""
+
+    def edit(model: Any) -> None:
+        def scaled(gradient: Tensor) -> Tensor:
+            changed = gradient.clone()
+            changed[..., 32:48] *= 1.1
+            return changed
+
+        def hook(module: Any, args: Any, output: Tensor) -> None:
+            if output.requires_grad:
+                output.register_hook(scaled)
+
+        model.get_submodule(name).register_forward_hook(hook)
+
+    return edit
+
+
+def test_a_gradient_kept_whole_shows_the_head_whose_backward_differs(
+    reference: RunData, tmp_path: Path
+) -> None:
+    result = backward_rung.compare(reference, kept(tmp_path / "run", scaled_gradient(Q)))
+    (finding,), (grid,) = result.findings, result.grids
+    assert f"at the output of {Q}, " in finding.title.en
+    # the softmax of a first token is over one key, so that no gradient reaches its query
+    assert "heads 2 of 4; all tokens from position 1" in finding.why.en
+    assert [max(row) > grid.limit for row in grid.errors] == [False, False, True, False]
+    rows = tensors_table(result, "backward_tensors")
+    assert {phase for _, phase in rows} == {"gradient"}
+    clean = backward_rung.compare(reference, kept(tmp_path / "clean"))
+    assert (clean.status, clean.findings, clean.grids) == (RungStatus.ALIGNED, (), ())
+
+
+def tensors_table(
+    result: RungResult, name: str = "forward_tensors"
+) -> dict[tuple[str, str], dict[str, Any]]:
+    (table,) = [table for table in result.tables if table.id == name]
     names = [column.key for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
     return {(str(row["module"]), str(row["phase"])): row for row in rows}
@@ -141,9 +206,11 @@ def test_exact_measures_are_those_of_the_planted_factor(reference: RunData, tmp_
 def test_padding_and_packing_are_no_difference(
     reference: RunData, tmp_path: Path, how: dict[str, Any]
 ) -> None:
-    result = compare(reference, kept(tmp_path / "run", **how))
+    run = kept(tmp_path / "run", **how)
+    result = compare(reference, run)
     assert (result.status, result.findings) == (RungStatus.ALIGNED, ())
-    rows = tensors_table(result)
+    backward = backward_rung.compare(reference, run)
+    rows = {**tensors_table(result), **tensors_table(backward, "backward_tensors")}
     assert {phase for _, phase in rows} == {"forward", "input", "gradient"}
     assert all(row["alone"] == 0 for row in rows.values())
     assert max(row["relative_error"] for row in rows.values()) < 2e-6
