@@ -10,7 +10,7 @@ from align.core.figure import Grid
 from reports.profiles import BINS, Bin, label, style_of, svg
 
 WIDE, HIGH = 12.0, 12.0
-MOST_NAMES = 16  # along one side, so that they do not run into one another
+CHARACTER = 7.0  # of a name, wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,10 @@ def _drawn(grid: Grid) -> str:
             path = f"M{x:.1f} {y:.1f}h{WIDE - 1:g}v{HIGH - 1:g}h-{WIDE - 1:g}z"
             cells[style_of(error, grid.limit)].append(path)
     parts = [f'<path class="{s}" d="{"".join(paths)}"/>' for s, paths in cells.items() if paths]
-    for number, name in _some(grid.rows):
+    for number, name in enumerate(grid.rows):
         parts.append(label(left - 5, 16 + HIGH * number + 9, name, anchor="end"))
-    for number, name in _some(grid.columns):
+    every = math.ceil(CHARACTER * max(map(len, grid.columns), default=0) / WIDE) or 1
+    for number, name in list(enumerate(grid.columns))[::every]:
         parts.append(label(left + WIDE * number + 5, 11, name, anchor="middle"))
     width, height = left + WIDE * len(grid.columns) + 4, 18 + HIGH * len(grid.rows)
     return svg(max(width, 340.0), height, parts)
-
-
-def _some(names: tuple[str, ...]) -> list[tuple[int, str]]:
-    """Return as many names as there is room for, evenly spread."""
-    every = math.ceil(len(names) / MOST_NAMES) or 1
-    return list(enumerate(names))[::every]

@@ -156,7 +156,7 @@ WORDS = {
         "纵向：{down}。横向：{across}。颜色：误差与可解释范围之比。",
     ),
     "cells_beyond": Text(
-        "{count} of {total} cells are beyond it.", "{total} 格中有 {count} 格超出。"
+        "{count} of {total} cells are beyond it.", "{count} 格超出（共 {total} 格）。"
     ),
     "tasks": Text("Each task", "各任务"),
     "at_step": Text("at step {step}", "第 {step} 步"),

@@ -149,7 +149,7 @@ def test_a_grid_is_shown_with_what_its_axes_are(reports_of: dict[str, Report], l
     rungs = tuple(dataclasses.replace(rung, grids=(grid,)) for rung in report.rungs[:7])
     page = drawn(dataclasses.replace(report, rungs=(*rungs, *report.rungs[7:])), lang)
     assert {"en": "Down: head. Across: position.", "zh": "纵向：头。横向：位置。"}[lang] in page
-    assert {"en": "1 of 2 cells", "zh": "2 格中有 1 格"}[lang] in page
+    assert {"en": "1 of 2 cells", "zh": "1 格超出（共 2 格）"}[lang] in page
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
