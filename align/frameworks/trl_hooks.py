@@ -19,6 +19,11 @@ HOOKS = (
         "rollouts and trainer inputs of a generation, each rank its own rows",
     ),
     _point("GRPOTrainer._calculate_rewards", "trl:rewarded", "rewards by function"),
+    _point(
+        "GRPOTrainer.compute_loss",
+        "trl_sketches:loss_computed",
+        "sketches of the model's outputs, gradients, updates and weights",
+    ),
     _point("GRPOTrainer.training_step", "trl:trained", "gradient norms"),
     _point("GRPOTrainer.log", "trl:log", "metrics"),
 )

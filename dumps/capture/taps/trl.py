@@ -14,6 +14,7 @@ from dumps.capture.gradients import gradient_squares
 from dumps.capture.plan import What
 from dumps.capture.session import Session, append_line
 from dumps.capture.step_batch import StepBatch, TextOf, decoder, files_of, wanted
+from dumps.capture.taps.trl_sketches import gradients_whole
 from dumps.capture.update_record import UpdateRecord, step_file, writes
 from dumps.capture.wrap import After
 from dumps.capture.writer import WriteFile
@@ -99,7 +100,8 @@ def trained(session: Session, self: Any, model: Any, *args: Any, **kwargs: Any) 
             files |= _gradients(session, model, step, rank)
         if files:
             session.writer(_name(rank)).submit(step, lambda: files)
-            session.note_time(_name(rank), step)
+        gradients_whole(session, self, model, step, rank)
+        session.note_time(_name(rank), step)
 
     return after
 

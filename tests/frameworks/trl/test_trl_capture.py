@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,32 +15,6 @@ from dumps.readers.trainer_inputs import read as read_inputs
 from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 from dumps.store.verify import verify
-
-SCRIPT = Path(__file__).with_name("grpo_run.py")
-BIN = Path(sys.executable).parent
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, reference_runs: Path) -> tuple[Any, Any, Path]:
-    """Give what both runs logged, and the folder of the captured one."""
-    folder = tmp_path_factory.mktemp("trl")
-    model = reference_runs / "tiny_model_tokenizer_data" / "model"
-    logged = []
-    for name, prefix in (
-        ("plain", []),
-        ("run", [str(BIN / "align"), "capture", "-o", str(folder / "run"), "--"]),
-    ):
-        out = folder / f"{name}.json"
-        done = subprocess.run(
-            [*prefix, sys.executable, str(SCRIPT), str(model), str(out)],
-            env={**os.environ, "MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        logged.append(json.loads(out.read_text()))
-    return logged[0], logged[1], folder / "run"
 
 
 def test_what_trl_logs_and_draws_is_the_same_with_a_capture(runs: Any) -> None:
