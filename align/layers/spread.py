@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +20,9 @@ _STEPS = 32
 """Of a chunk: some seconds' work where a step has ten thousand addresses."""
 
 _WORTH_PROCESSES = 64
+
+_PLACE = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+)\]?:(?P<port>\d+)")
+_ANSWERS_S = 10.0  # a cluster's head, across a slow network; Ray itself asks for minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +62,9 @@ def on_ray(address: str) -> Iterator[Spread]:
     is_own = not ray.is_initialized()
     if is_own:
         try:
+            _answers(address)
             ray.init(address=address, log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise RunError(
                 where=f"--ray {address}",
                 problem=f"is no Ray cluster ({error})",
@@ -75,6 +81,17 @@ def on_ray(address: str) -> Iterator[Spread]:
     finally:
         if is_own:
             ray.shutdown()
+
+
+def _answers(address: str) -> None:
+    """Ask whether anything listens at an address that names a place.
+
+    Raises:
+        OSError: Nothing does.
+    """
+    place = _PLACE.fullmatch(address)
+    if place is not None:
+        socket.create_connection((place["host"], int(place["port"])), _ANSWERS_S).close()
 
 
 def chunks(files: Sequence[StepFiles], workers: int) -> list[Chunk]:
