@@ -37,6 +37,8 @@ from align.stack.event_files import EventFiles
 from align.stack.rewind import CONSOLE, METRICS, ORDER, TIMINGS, rewind
 from align.stack.run_rows import rollout_rows, trainer_inputs
 from align.stack.tensors import write_tensors
+from dumps.capture.describe import perturbed_notes
+from dumps.capture.plan import plan_of_environment
 from dumps.store.atomic import write_atomic
 from dumps.store.manifest import write_manifest
 
@@ -149,7 +151,10 @@ def _manifest(config: StackConfig) -> RunManifest:
         device=config.trainer.device,
         name=config.trainer.experiment_name,
         versions={**versions, "python": platform.python_version()},
-        notes=(f"numerics profile: {config.stack.numerics.profile}",),
+        notes=(
+            f"numerics profile: {config.stack.numerics.profile}",
+            *perturbed_notes(plan_of_environment()),
+        ),
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from align.core.run import RunManifest
 from dumps.capture.environment import without_ours
-from dumps.capture.plan import What
+from dumps.capture.plan import CapturePlan, What
 from dumps.capture.session import Session
 from dumps.capture.writer import WriteFile
 from dumps.readers.env_names import is_fact
@@ -80,13 +80,16 @@ def manifest(framework: str, session: Session) -> RunManifest:
         versions=versions,
         notes=(
             f"recorded by align capture: {what}",
-            *(
-                (f"{PERTURBED}: embeddings moved by one rounding unit",)
-                if session.plan.perturbs
-                else ()
-            ),
+            *perturbed_notes(session.plan),
         ),
     )
+
+
+def perturbed_notes(plan: CapturePlan | None) -> tuple[str, ...]:
+    """Return the note of a run whose embeddings are moved, for its manifest; none otherwise."""
+    if plan is None or not plan.perturbs:
+        return ()
+    return (f"{PERTURBED}: embeddings moved by one rounding unit",)
 
 
 def device_kind() -> str | None:

@@ -27,7 +27,9 @@ from align.core.verdict import VerdictStatus
 from align.stack.pipeline import Model, Pipeline
 from align.stack.run_folder import UNREAD
 from align.stack.train import train
+from dumps.capture.plan import VARIABLE, CapturePlan, What, write_plan
 from dumps.store.discover import discover
+from dumps.store.run_data import RunData
 from tests.stack.tiny_run import TINY, contents, tiny
 
 _SIX_STEPS = ("trainer.total_training_steps=6", "trainer.save_freq=2")
@@ -265,3 +267,16 @@ def test_bad_settings_are_refused_before_the_folder_is_touched(tmp_path: Path) -
     assert "data.train_batchsize" in done.stderr and "data.train_batch_size" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_whose_embeddings_a_capture_moves_says_so_in_its_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny("trainer.total_training_steps=1", "stack.warmup.steps=2")
+    for name, perturbs in (("clean", False), ("moved", True)):
+        plan = CapturePlan(tmp_path / f"{name}-plan", (What.SKETCHES,), perturbs=perturbs)
+        monkeypatch.setenv(VARIABLE, str(write_plan(plan)))
+        train(config, tmp_path / name)
+    assert RunData(discover([tmp_path / "clean"])).problems == []
+    (problem,) = RunData(discover([tmp_path / "moved"])).problems
+    assert "moved by a rounding unit" in problem.problem
