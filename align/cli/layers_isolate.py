@@ -46,6 +46,13 @@ _OTHERWISE = Text(
     help="Run in this dtype instead of that of each recorded input.",
 )
 @click.option("--device", default="cpu", show_default=True, help="torch's name: cuda, npu:0, …")
+@click.option(
+    "--attention",
+    type=click.Choice(["eager", "sdpa", "flash_attention_2"]),
+    default="eager",
+    show_default=True,
+    help="How MODEL's attention is computed: sdpa takes this device's fused operator.",
+)
 @lang_option
 @json_option
 @click.pass_context
@@ -57,6 +64,7 @@ def command(
     step: int | None,
     dtype: str | None,
     device: str,
+    attention: str,
     lang: str,
     as_json: bool,
 ) -> None:
@@ -73,9 +81,8 @@ def command(
 
     _check_device(device)
     run = load(find_run(reference, ()), lambda num_bytes: None)
-    found = isolate(
-        run, load_model(model), patterns=patterns, step=step, dtype=dtype, device=device
-    )
+    loaded = load_model(model, attention=attention)
+    found = isolate(run, loaded, patterns=patterns, step=step, dtype=dtype, device=device)
     click.echo(render(_document(found)) if as_json else _text(found, lang), nl=not as_json)
     for problem in run.problems:
         click.echo(f"align: {problem}", err=True)

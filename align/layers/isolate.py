@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,9 +16,21 @@ from align.core.text import Text
 from align.core.threshold import Threshold
 from align.layers.exact import ExactDifference, Values, exact_difference
 from align.layers.floor import ACCUMULATED, UNIT_ROUNDOFF, coarsest, rounding_floor
+from align.layers.isolate_inputs import (
+    TAKES_INPUT,
+    Beside,
+    inputs_beside,
+    takes_one,
+    whole_sequences,
+)
 from align.layers.tensors_pair import Whole, whole_tensors
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64 = npt.NDArray[np.int64]
 
 OWN_ERRORS = 4.0
 """How many of its own errors against float64 a module may be away from the reference."""
@@ -30,7 +41,8 @@ NOT_RECORDED = Text(
 )
 OTHER_ROWS = Text("input and output were recorded of other tokens", "输入与输出记录的 token 不同")
 NOT_FLOATING = Text("its input holds no floating numbers", "输入不是浮点数")
-MANY_INPUTS = Text("its forward takes more than one input", "forward 需要不止一个输入")
+MANY_INPUTS = Text("its forward takes inputs that are not recorded", "forward 需要未记录的其他输入")
+NOT_WHOLE = Text("its sequences are not recorded whole", "其序列未完整记录")
 NO_TENSOR = Text("its output is not one tensor of this width", "输出不是同宽度的单个张量")
 NOT_RUN = Text("it cannot run on this input", "无法在该输入上运行")
 
@@ -133,6 +145,9 @@ def isolate(
             continue
         kinds = (Phase.INPUT, Phase.FORWARD, Phase.GRADIENT)
         three = [known.get((name, kind, 0)) for kind in kinds]
+        if three[0] is None:
+            inside = (known.get((f"{name}.{own}", Phase.INPUT, 0)) for own in TAKES_INPUT)
+            three[0] = next((given for given in inside if given is not None), None)
         result = _isolated(name, model, three, dtype, device)
         if isinstance(result, Text):
             others.append(NotIsolated(name, result))
@@ -149,7 +164,8 @@ def _isolated(
     module = dict(model.named_modules()).get(name)
     if module is None:
         return NO_MODULE
-    if not _takes_one(module):
+    beside = None if takes_one(module) else inputs_beside(module, model)
+    if beside is None and not takes_one(module):
         return MANY_INPUTS
     if given is None or expected is None:
         return NOT_RECORDED
@@ -159,6 +175,9 @@ def _isolated(
         return NOT_FLOATING
     if gradient is not None and not np.array_equal(given.tokens, gradient.tokens):
         gradient = None
+    sequences = whole_sequences(given.tokens) if beside else [np.arange(len(given.tokens[0]))]
+    if sequences is None:
+        return NOT_WHOLE
     kind = dtype or given.values.dtype
     rows = _tensor(given.values)
     slope = None if gradient is None else _tensor(gradient.values)
@@ -166,14 +185,17 @@ def _isolated(
     exact = copy.deepcopy(rounded).double()
     start = rows.to(getattr(torch, kind))
     try:
-        ours = _passed(rounded.to(device), start.to(device), slope)
-        theirs = _passed(exact, start.double(), slope)
+        ours = _passed(rounded.to(device), start.to(device), slope, sequences, beside)
+        theirs = _passed(exact, start.double(), slope, sequences, beside)
     except (RuntimeError, TypeError, ValueError, IndexError):
         return NOT_RUN
     if ours is None or theirs is None or ours[0].shape != expected.values.raw.shape:
         return NO_TENSOR
     terms = max([rows.shape[1], *(weight.shape[-1] for weight in module.parameters())])
-    model_limit = rounding_floor(coarsest((kind, expected.values.dtype)), 1, terms)
+    coarse = coarsest((kind, expected.values.dtype))
+    model_limit = rounding_floor(coarse, 1, terms)
+    # a gradient comes through what is inside twice, forward and back
+    back_limit = rounding_floor(coarse, 2, terms) if any(module.children()) else model_limit
     own = exact_difference(_values(theirs[0]), _values(ours[0])).relative
     results = [
         Isolated(
@@ -184,7 +206,7 @@ def _isolated(
             exact_difference(expected.values, _values(ours[0])),
             expected.values.raw.shape[1],
             own,
-            _floor(own, coarsest((kind, expected.values.dtype)), model_limit, device),
+            _floor(own, coarse, model_limit, device),
             model_limit,
         )
     ]
@@ -200,8 +222,8 @@ def _isolated(
                 apart,
                 wide,
                 apart.relative,
-                model_limit,
-                model_limit,
+                back_limit,
+                back_limit,
             )
         )
     return results
@@ -223,24 +245,33 @@ def _floor(own: float, dtype: str, model: Threshold, device: str) -> Threshold:
     )
 
 
-def _takes_one(module: nn.Module) -> bool:
-    parameters = inspect.signature(module.forward).parameters.values()
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return sum(parameter.kind not in variadic for parameter in parameters) == 1
-
-
 def _passed(
-    module: nn.Module, rows: Tensor, slope: Tensor | None
+    module: nn.Module,
+    rows: Tensor,
+    slope: Tensor | None,
+    sequences: Sequence[Int64],
+    beside: Beside | None,
 ) -> tuple[Tensor, Tensor | None] | None:
-    """Return output and input gradient of [t, h] given as [1, t, h]; None for other outputs."""
-    given = rows[None].detach().clone().requires_grad_()
-    output: Any = module(given)
-    if not isinstance(output, Tensor) or output.ndim != 3:
-        return None
-    if slope is None or slope.shape != output.shape[1:]:
-        return output[0].detach(), None
-    (gradient,) = torch.autograd.grad(output, given, slope[None].to(output))
-    return output[0].detach(), gradient[0]
+    """Return output and input gradient of rows [n, h]; None for other outputs.
+
+    Args:
+        sequences: rows that are given together, as [1, t, h].
+    """
+    given = rows.detach().clone().requires_grad_()
+    parts = []
+    for numbers in sequences:
+        hidden = given[torch.from_numpy(numbers).to(given.device)][None]
+        output: Any = module(hidden, **beside(hidden)) if beside else module(hidden)
+        first = output[0] if isinstance(output, tuple) else output
+        if not isinstance(first, Tensor) or first.ndim != 3:
+            return None
+        parts.append(first[0])
+    order = torch.from_numpy(np.argsort(np.concatenate(sequences))).to(given.device)
+    output = torch.cat(parts)[order]
+    if slope is None or slope.shape != output.shape:
+        return output.detach(), None
+    (gradient,) = torch.autograd.grad(output, given, slope.to(output))
+    return output.detach(), gradient
 
 
 def _tensor(values: Values) -> Tensor:

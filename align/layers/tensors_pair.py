@@ -27,8 +27,9 @@ class Whole:
     """One run's tensor of an address, its rows in the order of their tokens' keys.
 
     Args:
-        tokens: int64 [4, n]: key, number among the rows of that key, place in the token's own
-            sequence (-1: unknown), and 1 where another sequence lies before it in its row.
+        tokens: int64 [5, n]: key, number among the rows of that key, place in the token's own
+            sequence (-1: unknown), 1 where another sequence lies before it in its row, and a number
+            of its sequence.
         values: [n, features].
     """
 
@@ -105,13 +106,24 @@ def _joined(parts: Sequence[TensorPart]) -> tuple[Int64, npt.NDArray[np.generic]
     keys = np.concatenate([part.tokens.keys for part in parts])
     places = np.concatenate([part.tokens.places for part in parts])
     packed = np.concatenate([_is_packed(part) for part in parts])
+    sequences = _sequences(parts)
     values = np.concatenate([np.asarray(part.values()) for part in parts])
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     starts = np.concatenate([[True], keys[1:] != keys[:-1]]) if len(keys) else keys.astype(bool)
     number = np.arange(len(keys))
     number -= np.maximum.accumulate(np.where(starts, number, 0))
-    return np.stack([keys, number, places[order], packed[order]]), values[order]
+    tokens = [keys, number, places[order], packed[order], sequences[order]]
+    return np.stack(tokens), values[order]
+
+
+def _sequences(parts: Sequence[TensorPart]) -> Int64:
+    """Number the sequences that tokens are in, over all passes."""
+    starts = [
+        (part.tokens.places == 0) | np.concatenate([[True], np.diff(part.tokens.rows) != 0])
+        for part in parts
+    ]
+    return np.asarray(np.cumsum(np.concatenate(starts)), dtype=np.int64)
 
 
 def _is_packed(part: TensorPart) -> Int64:

@@ -11,21 +11,27 @@ import pytest
 pytest.importorskip("torch", reason="runs modules")
 pytest.importorskip("transformers", reason="needs the extra torch")
 
+import numpy as np
 import torch
 from click.testing import CliRunner, Result
 from torch import nn
+from transformers.models.qwen2.modeling_qwen2 import Qwen2Attention
 
 from align.cli.layers import command
 from align.layers.isolate import isolate
+from align.layers.isolate_inputs import whole_sequences
 from align.weights.load_model import load_model
 from dumps.capture.failures import FailureLog
 from dumps.capture.sketch.step import sketched_step
 from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 from tests.unit.layer_runs import batch, loss_of, tiny_qwen2
+from tests.unit.test_tensor_capture import packed_pass
 
 NORM = "model.layers.0.input_layernorm"
 UP = "model.layers.1.mlp.up_proj"
+LAYER = "model.layers.1"
+ATTENTION = f"{LAYER}.self_attn"
 PATTERNS = (NORM, "model.layers.1.self_attn*", "model.layers.1.mlp*", "model.embed_tokens")
 DTYPES = ("float32", "bfloat16")
 
@@ -48,6 +54,15 @@ def edited(folders: Any, tmp_path: Path, change: Any) -> Path:
         change(model)
     model.save_pretrained(tmp_path / "model")  # type: ignore[operator]
     return tmp_path / "model"
+
+
+class Another(Qwen2Attention):
+    """Gives the attention's weights alone."""
+
+    def forward(  # type: ignore[override]
+        self, hidden_states: Any, position_embeddings: Any, attention_mask: Any, **kwargs: Any
+    ) -> Any:
+        return super().forward(hidden_states, position_embeddings, attention_mask, **kwargs)[1]
 
 
 def isolated(run: Path, model: Path, *options: str) -> Result:
@@ -117,8 +132,54 @@ def test_a_device_that_computes_wrongly_does_not_excuse_itself(folders: Any) -> 
 
 
 def test_modules_that_cannot_run_alone_are_listed_with_the_reason(folders: Any) -> None:
-    result = isolated(folders[0], folders[1])
-    assert "model.layers.1.self_attn: its forward takes more than one input" in result.stdout
+    model = load_model(folders[1])
+    model.get_submodule(ATTENTION).__class__ = Another
+    model.get_submodule(NORM).forward = lambda hidden_states, unknown: hidden_states
+    found = isolate(RunData(discover([folders[0]])), model)
+    why = {other.name: other.why.en for other in found.others}
+    assert why == {
+        NORM: "its forward takes inputs that are not recorded",
+        ATTENTION: "its output is not one tensor of this width",
+        "model.embed_tokens": "its input or its output is not recorded as rows of tokens",
+    }
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("change", [{"scaling": 1.05}, {"theta": 500.0}])
+def test_attention_that_differs_is_named_and_its_projections_are_not(
+    folders: Any, attention: str, change: dict[str, float]
+) -> None:
+    run = RunData(discover([folders[0]]))
+    model: Any = load_model(folders[1], attention=attention)
+    clean = isolate(run, model)
+    assert {(ATTENTION, "forward"), (ATTENTION, "backward")} <= {
+        (one.name, one.phase) for one in clean.modules
+    }
+    assert clean.beyond == ()
+    if "scaling" in change:
+        model.get_submodule(ATTENTION).scaling *= change["scaling"]
+    else:
+        rotary = model.get_submodule("model.rotary_emb")
+        rotary.inv_freq = rotary.inv_freq * 1.5
+    assert {one.name for one in isolate(run, model).beyond} == {ATTENTION}
+
+
+def test_packed_sequences_do_not_see_one_another(tmp_path: Path) -> None:
+    model = tiny_qwen2()
+    log = FailureLog(tmp_path, "test")
+    with sketched_step(model, tmp_path / "run", 1, log, whole=(f"{LAYER}*",)):
+        packed_pass(model)
+    found = isolate(RunData(discover([tmp_path / "run"])), model)
+    assert {LAYER, ATTENTION} <= {one.name for one in found.modules}
+    assert found.beyond == ()
+
+
+def test_a_sequence_of_which_tokens_are_missing_is_not_run() -> None:
+    keys, places, sequences = np.arange(5), np.array([0, 1, 3, 1, 0]), np.array([1, 1, 1, 2, 2])
+    tokens = np.stack([keys, keys * 0, places, keys * 0, sequences])
+    assert whole_sequences(tokens) is None
+    rows = whole_sequences(tokens[:, [1, 0, 3, 4]])
+    assert rows is not None and [part.tolist() for part in rows] == [[1, 0], [3, 2]]
 
 
 def test_nothing_recorded_says_how_to_record(folders: Any) -> None:
