@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from align.cli.run_place import RunPlace
 from align.core.errors import RunError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_EXISTING = click.Path(path_type=Path)
+_PLACE = RunPlace()
 
 
 def sides(*, required: bool = True) -> Callable[[Command], Command]:
@@ -30,12 +31,12 @@ def sides(*, required: bool = True) -> Callable[[Command], Command]:
             function = click.option(
                 f"--{name}-file",
                 f"{name}_files",
-                type=_EXISTING,
+                type=_PLACE,
                 multiple=True,
                 help=f"A further log, config or dump of {side}; may be repeated.",
             )(function)
         for name, metavar in (("candidate", "CAND"), ("reference", "REF")):
-            function = click.argument(name, type=_EXISTING, metavar=metavar, required=required)(
+            function = click.argument(name, type=_PLACE, metavar=metavar, required=required)(
                 function
             )
         return function

@@ -188,3 +188,20 @@ def test_a_command_that_writes_takes_no_url(arguments: tuple[str, ...], tmp_path
     assert "this command writes" in str(done.exception)
     done = align("run", *arguments, file, *more)
     assert "is a file" in str(done.exception)
+
+
+def test_a_run_behind_a_url_is_compared_like_one_that_is_here(
+    run: Path, store: Any, cache: Path, tmp_path: Path
+) -> None:
+    (run / "metrics.jsonl").write_text('{"step": 1, "data": {"critic/rewards/mean": 1.0}}\n')
+    store.pipe({f"/bucket/run/{name}": content for name, content in contents(run).items()})
+    here, remote = (
+        align("report", run, side, "-o", tmp_path / name, "--json")
+        for name, side in (("a", run), ("b", URL))
+    )
+    statuses = [
+        [(rung["name"], rung["status"]) for rung in json.loads(done.stdout)["rungs"]]
+        for done in (here, remote)
+    ]
+    assert statuses[0] == statuses[1]
+    assert ("curves", "missing") not in statuses[0]
