@@ -31,7 +31,7 @@ test-fast: $(DEV) ## the unit tests alone, no lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not browser and not device" tests/unit $(ARGS)
 
 test-verl: $(FRAMEWORKS)/.installed ## our objective against the real verl, TRL and Megatron-core
-	ALIGN_REQUIRE_FRAMEWORKS=1 $(FRAMEWORKS)/bin/python -m pytest tests/unit/test_objective_*.py tests/frameworks $(ARGS)
+	ALIGN_REQUIRE_FRAMEWORKS=1 $(FRAMEWORKS)/bin/python -m pytest tests/frameworks tests/unit/test_objective_*.py $(ARGS)
 
 lint: $(DEV) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/ruff check .
@@ -62,7 +62,7 @@ $(FRAMEWORKS)/.installed: pyproject.toml constraints-frameworks.txt
 	@echo "installing verl, TRL and Megatron-core (about two minutes and 2 GB the first time)"
 	@$(FRAMEWORKS_PIP) torch
 	@$(FRAMEWORKS_PIP) torch verl trl TransferQueue pyzmq msgspec fastapi uvicorn cachetools pytest hypothesis
-	@$(FRAMEWORKS_PIP) --no-deps megatron-core
+	@$(FRAMEWORKS_PIP) --no-deps megatron-core mbridge
 	@$(FRAMEWORKS_PIP) -e .
 	@touch $@
 

@@ -33,7 +33,6 @@ def comparisons() -> Mapping[Rung, Compare]:
     import align.config.rung
     import align.environment.rung
     import align.evals.rung
-    import align.layers.forward_rung
     import align.layers.weight_sync_rung
     import align.referee.loss_rung
     import align.rollout.reward_rung
@@ -47,7 +46,7 @@ def comparisons() -> Mapping[Rung, Compare]:
         Rung.DATA: compare_data,
         Rung.ROLLOUT: compare_rollouts,
         Rung.TOKENS: align.rollout.tokens_rung.compare,
-        Rung.FORWARD: align.layers.forward_rung.compare,
+        Rung.FORWARD: compare_forward,
         Rung.REWARD: align.rollout.reward_rung.compare,
         Rung.ADVANTAGE: compare_advantages,
         Rung.LOSS: align.referee.loss_rung.compare,
@@ -101,6 +100,20 @@ def compare_advantages(reference: RunData, candidate: RunData) -> RungResult:
     from align.rollout.advantage_rung import compare
 
     return compare(reference, candidate, lambda run: effective(run.configs, run.run.manifest))
+
+
+def compare_forward(
+    reference: RunData, candidate: RunData, **further: Sequence[RunData]
+) -> RungResult:
+    """Compare layers, then say what shape trainer - rollout log_probs have where recorded.
+
+    Args:
+        further: runs to observe noise on.
+    """
+    from align.layers.forward_rung import compare
+    from align.referee.probability_section import with_log_probs
+
+    return with_log_probs(compare(reference, candidate, **further), reference, candidate)
 
 
 def compare_gradients(
@@ -164,13 +177,15 @@ def compare_curves(
     from align.curves.axis import Axis
     from align.curves.method import Method
     from align.curves.rung import compare
+    from align.curves.watch_section import with_watch
 
-    return compare(
+    result = compare(
         reference,
         candidate,
         lambda run: effective(run.configs, run.run.manifest),
         Method(Axis(axis), warm_up, metrics),
     )
+    return with_watch(result, candidate.watches)
 
 
 def climb(

@@ -15,6 +15,7 @@ from align.core.metric import MetricLog
 from align.core.text import Text
 from align.core.threshold import Threshold
 from align.curves.accept import absolute_error, convergence_error, horizon_of, reward_span
+from align.curves.axis import Axis, kept, realigned
 from align.curves.criterion import Criterion, Outcome
 from align.curves.error_formulas import failing_steps, mean_error, seed_band
 from align.curves.pair import FloatArray, PairedMetric, Pairing, pair_logs
@@ -32,8 +33,21 @@ class Runs:
     among_repeats: tuple[Pairing, ...]  # each repeat against each other
 
     @classmethod
-    def of(cls, reference: MetricLog, candidate: MetricLog, repeats: Sequence[MetricLog]) -> Runs:
-        """Pair every run with the reference, and the repeats with each other."""
+    def of(
+        cls,
+        reference: MetricLog,
+        candidate: MetricLog,
+        repeats: Sequence[MetricLog],
+        axis: Axis = Axis.STEP,
+    ) -> Runs:
+        """Pair every run with the reference, and the repeats with each other.
+
+        Raises:
+            RunError: A run does not record what the axis is made of.
+        """
+        if axis is not Axis.STEP:
+            candidate, *repeats = (realigned(reference, r, axis) for r in (candidate, *repeats))
+            reference = kept(reference)
         return cls(
             pair_logs(reference, candidate),
             tuple(pair_logs(reference, repeat) for repeat in repeats),

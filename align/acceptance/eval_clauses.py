@@ -46,12 +46,23 @@ def _criterion(pair: EvalPair, limit: Threshold) -> Criterion:
         scale=1.0,
         limit=limit,
         outcome=decide(low, high, limit.value),
-        formula=_formula(counts, repeats, known=stderr is not None),
+        formula=_formula(counts, repeats, _interval(pair)),
     )
 
 
-def _formula(counts: Sequence[int | None], repeats: int, *, known: bool) -> Text:
-    if not known:
+def _interval(pair: EvalPair) -> Text | None:
+    """Say what the interval is of; None where the sampling error is not known."""
+    if pair.stderr is None:
+        return None
+    if pair.is_paired:
+        return Text(
+            "scatter of the differences question by question", "按两侧逐题差异的离散程度计算误差"
+        )
+    return Text("sampling error of independent questions", "按题目相互独立计算抽样误差")
+
+
+def _formula(counts: Sequence[int | None], repeats: int, interval: Text | None) -> Text:
+    if interval is None:
         return Text(
             "|candidate - reference| in points; the number of questions is not known, so nothing "
             "can be said about its sampling error",
@@ -60,9 +71,9 @@ def _formula(counts: Sequence[int | None], repeats: int, *, known: bool) -> Text
     asked = " / ".join(str(count) for count in counts)
     return Text(
         f"|candidate - reference| in points over {asked} questions, mean of {repeats} answers "
-        "each; 95 % interval: sampling error of independent questions",
+        f"each; 95 % interval: {interval.en}",
         f"|被测 − 参考|，按分数点计，题目数 {asked}，每题 {repeats} 次作答取平均；"
-        "95% 区间：按题目相互独立计算抽样误差",
+        f"95% 区间：{interval.zh}",
     )
 
 

@@ -10,8 +10,9 @@ from align.acceptance.curve_clauses import Runs, judge_curve, judge_task
 from align.acceptance.eval_clauses import judge_evaluations
 from align.acceptance.judgement import Judgement, Result, with_floor
 from align.acceptance.policy import Formula, Policy
-from align.acceptance.tasks import task_curves
-from align.curves.pair import PairedMetric
+from align.acceptance.tasks import TaskCurve, task_curves
+from align.curves.axis import Axis
+from align.curves.pair import PairedMetric, Pairing
 from dumps.store.run_data import RunData
 
 
@@ -24,7 +25,8 @@ def judge(
         repeats: further runs of the reference with other seeds; they give the noise floor.
     """
     with np.errstate(all="ignore"):
-        runs = Runs.of(reference.metrics, candidate.metrics, [r.metrics for r in repeats])
+        logs = [repeat.metrics for repeat in repeats]
+        runs = Runs.of(reference.metrics, candidate.metrics, logs, policy.axis)
         results: list[Result] = []
         curves: list[PairedMetric] = []
         for clause in policy.clauses:
@@ -38,6 +40,14 @@ def judge(
     return Judgement(policy, tuple(results), curves[0] if curves else None, len(repeats))
 
 
+def _curves_of(
+    pairing: Pairing, reference: RunData, run: RunData, policy: Policy
+) -> Iterator[TaskCurve]:
+    """Yield a run's task curves; rollouts count steps, so only metrics serve another axis."""
+    rollouts = (reference.rollouts, run.rollouts) if policy.axis is Axis.STEP else None
+    return task_curves(pairing, rollouts, policy)
+
+
 def _tasks(
     reference: RunData,
     candidate: RunData,
@@ -46,11 +56,11 @@ def _tasks(
     runs: Runs,
 ) -> Iterator[Result]:
     """Yield each task's results, where there is more than one task."""
-    curves = list(task_curves(runs.pairing, reference.rollouts, candidate.rollouts, policy))
-    floors = [
-        {c.task: c for c in task_curves(pairing, reference.rollouts, repeat.rollouts, policy)}
-        for pairing, repeat in zip(runs.repeats, repeats, strict=True)
-    ]
+    pairings = zip((runs.pairing, *runs.repeats), (candidate, *repeats), strict=True)
+    curves, *others_curves = (
+        list(_curves_of(pairing, reference, run, policy)) for pairing, run in pairings
+    )
+    floors = [{c.task: c for c in others} for others in others_curves]
     for curve in curves if len(curves) > 1 else ():
         for clause in policy.tasks:
             result = Result(judge_task(clause, curve.metric, curve.span), task=curve.task)

@@ -15,6 +15,7 @@ import yaml
 
 from align.core.errors import ConfigError
 from align.core.threshold import Threshold
+from align.curves.axis import Axis
 
 POLICIES = ("field", "reward", "inference", "seed_band", "mean_loss", "megatron")
 _NO_HORIZON = {"steps": math.inf, "hours": math.inf}
@@ -69,6 +70,7 @@ class Policy:
     Args:
         name: built-in name, or the file as given.
         text: of the file; ``sha256`` is of its bytes.
+        axis: at equal values of which the runs are judged; its steps are the reference's.
         num_steps, limit_s: how much of the runs is judged: whichever ends first.
         tasks: clauses that every task must meet by itself; no metrics, as tasks bring their own.
     """
@@ -77,6 +79,7 @@ class Policy:
     source: str
     text: str
     sha256: str
+    axis: Axis
     num_steps: float
     limit_s: float
     clauses: tuple[Clause, ...]
@@ -114,7 +117,7 @@ def _policy(name: str, text: str, sha256: str, document: Any) -> Policy:
         raise ConfigError(
             where=name, problem="declares no clauses", fix="write clauses: [{formula: …}, …]"
         )
-    _only(name, "policy", document, ("source", "horizon", "clauses", "tasks"))
+    _only(name, "policy", document, ("source", "axis", "horizon", "clauses", "tasks"))
     source = str(document.get("source") or f"policy {name}")
     horizon = {**_NO_HORIZON, **(document.get("horizon") or {})}
     _only(name, "horizon", horizon, tuple(_NO_HORIZON))
@@ -123,11 +126,20 @@ def _policy(name: str, text: str, sha256: str, document: Any) -> Policy:
         source=source,
         text=text,
         sha256=sha256,
+        axis=_axis(name, document.get("axis", Axis.STEP.value)),
         num_steps=_number(name, "horizon.steps", horizon["steps"]),
         limit_s=3600 * _number(name, "horizon.hours", horizon["hours"]),
         clauses=tuple(_clause(name, source, c, False) for c in document["clauses"]),
         tasks=tuple(_clause(name, source, c, True) for c in document.get("tasks") or ()),
     )
+
+
+def _axis(name: str, raw: Any) -> Axis:
+    if raw not in list(Axis):
+        raise ConfigError(
+            where=name, key="axis", problem=f"is {raw!r}", fix=f"use {', '.join(Axis)}"
+        )
+    return Axis(raw)
 
 
 def _clause(name: str, source: str, raw: Any, of_task: bool) -> Clause:

@@ -25,10 +25,14 @@ class TaskCurve:
 
 
 def task_curves(
-    pairing: Pairing, reference: RolloutIndex, candidate: RolloutIndex, policy: Policy
+    pairing: Pairing, rollouts: tuple[RolloutIndex, RolloutIndex] | None, policy: Policy
 ) -> Iterator[TaskCurve]:
-    """Yield tasks by name: from scored rollouts that name theirs, else from metrics of a family."""
-    of_rollouts = list(_of_rollouts(reference, candidate))
+    """Yield tasks by name: from scored rollouts that name theirs, else from metrics of a family.
+
+    Args:
+        rollouts: of the reference and the candidate; None where they do not count.
+    """
+    of_rollouts = [] if rollouts is None else list(_of_rollouts(*rollouts))
     for curve in of_rollouts or _of_metrics(pairing):
         within = np.arange(len(curve.metric)) < policy.num_steps
         yield TaskCurve(curve.task, curve.metric.where(within), curve.span)

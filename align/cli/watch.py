@@ -32,6 +32,13 @@ _PATH = click.Path(path_type=Path)
 @click.option("--command", "hook", metavar="CMD", help="Run CMD at an alarm, JSON on its stdin.")
 @click.option("--webhook", metavar="URL", help="Post the JSON to URL at an alarm.")
 @click.option("--stop-pid", type=int, metavar="PID", help="End this process at an alarm (SIGTERM).")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write what was seen after every look; in CAND's folder `align report` shows it.",
+)
 @lang_option
 @json_option
 @click.pass_context
@@ -45,6 +52,7 @@ def command(
     hook: str | None,
     webhook: str | None,
     stop_pid: int | None,
+    out: Path | None,
     lang: str,
     as_json: bool,
 ) -> None:
@@ -54,6 +62,7 @@ def command(
     run of 500 steps in a hundred gives an alarm.
     """
     from align.watch.follow import Follower
+    from align.watch.record import Recorder
     from align.watch.watch import Watch
     from align.watch.words import alarm_text, as_document, standing_text
     from align.watch.write_alerts import Actions, check, set_off
@@ -65,8 +74,10 @@ def command(
     if log.step_range is None:
         raise RunError(where=str(reference), problem="records no step", fix="give a finished run")
     watch = Watch(log, Follower(candidate), metrics)
+    recorder = Recorder(out, str(reference), str(candidate))
     while True:
         standing = watch.poll()
+        recorder.write(watch, standing)
         if standing.has_news and not standing.alarms:
             click.echo(standing_text(standing).in_language(lang), err=True)
         if standing.alarms or standing.is_finished or once:

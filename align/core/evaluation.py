@@ -7,6 +7,24 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
+class Answers:
+    """The scores of every answer: question -> one score an answer, at least one each."""
+
+    scores: Mapping[str, tuple[float, ...]]
+
+    @property
+    def of_questions(self) -> dict[str, float]:
+        """The mean of each question's answers."""
+        return {question: sum(v) / len(v) for question, v in self.scores.items()}
+
+    @property
+    def mean(self) -> float:
+        """avg@k: the mean over questions."""
+        means = self.of_questions.values()
+        return sum(means) / len(means)
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """One metric of one task.
 
@@ -20,6 +38,7 @@ class Score:
         group: task this one is a part of, None where it stands for itself.
         variant: device or model of the row where one table holds several.
         line: 1-based line of the file, None where it has none.
+        answers: of single questions, None where the file holds the mean alone.
     """
 
     task: str
@@ -34,6 +53,7 @@ class Score:
     variant: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     line: int | None = None
+    answers: Answers | None = None
 
 
 @dataclass(frozen=True, slots=True)

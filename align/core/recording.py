@@ -14,10 +14,10 @@ _CAPTURED = frozenset(
 )
 
 _SKETCHES = Text(
-    "On verl 0.9 with FSDP: `align capture -o RUN --what sketches -- CMD`. `align train` records "
-    "them in the first three steps and the last (stack.record_sketches); around a step of another "
-    "training loop use dumps.capture.sketch.step.sketched_step.",
-    "verl 0.9（FSDP）：`align capture -o RUN --what sketches -- CMD`。"
+    "On verl 0.9, MindSpeed-RL and TRL: `align capture -o RUN --what sketches -- CMD`. "
+    "`align train` records them in the first three steps and the last (stack.record_sketches); "
+    "around a step of another training loop use dumps.capture.sketch.step.sketched_step.",
+    "verl 0.9、MindSpeed-RL 与 TRL：`align capture -o RUN --what sketches -- CMD`。"
     "`align train` 会在前三步与最后一步记录（stack.record_sketches）；"
     "其他训练循环可在一个 step 外使用 dumps.capture.sketch.step.sketched_step。",
 )

@@ -25,6 +25,7 @@ class ArtifactKind(str, Enum):
     UPDATES = "updates"
     ENGINE = "engine"
     CAPTURE = "capture"
+    WATCH = "watch"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,15 @@ class Axis(str, Enum):
         return _WORDS[self]
 
 
+def at_equal(axis: Axis) -> Text:
+    """Say along what both runs are judged, as a clause; nothing for steps."""
+    if axis is Axis.STEP:
+        return Text("", "")
+    return Text(
+        f" at equal {axis.value} (steps of the reference)", f"按{axis.words.zh}对齐，步为参考的步；"
+    )
+
+
 def realigned(reference: MetricLog, candidate: MetricLog, axis: Axis) -> MetricLog:
     """Return the candidate's metrics on the reference's steps, at equal progress along ``axis``.
 

@@ -127,10 +127,7 @@ def _of_shift(metric: PairedMetric, shift: Shift, pairing: Pairing) -> Classifie
         return Classified(
             metric, CurveClass.CONSTANT_RATIO, shift.onset, shape, _times(shift.ratio)
         )
-    detail = Text(relative, relative)
-    if not shape.is_sure:
-        detail = Text(f"{relative} (step or drift)".strip(), f"{relative}（阶跃或漂移）".strip())
-    return Classified(metric, shape.kind, shift.onset, shape, detail)
+    return Classified(metric, shape.kind, shift.onset, shape, Text(relative, relative))
 
 
 def _at_bound(metric: PairedMetric, shift: Shift, pairing: Pairing) -> Side | None:

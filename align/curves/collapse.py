@@ -72,7 +72,7 @@ def _collapse(shift: Shift) -> Collapse | None:
     if at < MIN_WINDOW:
         return None
     num = min(2 * window_for(len(metric)), shift.num_last)
-    reference, candidate = (_fall(v, at, num) for v in (metric.reference, metric.candidate))
+    reference, candidate = (fall_at(v, at, num) for v in (metric.reference, metric.candidate))
     for side, ours, theirs in (
         (Side.CANDIDATE, candidate, reference),
         (Side.REFERENCE, reference, candidate),
@@ -82,7 +82,8 @@ def _collapse(shift: Shift) -> Collapse | None:
     return None
 
 
-def _fall(values: FloatArray, at: int, num_last: int) -> Fall:
+def fall_at(values: FloatArray, at: int, num_last: int) -> Fall:
+    """Measure how far a series [n] fell from before index ``at`` to its last ``num_last`` steps."""
     earlier = values[:at]
     before = float(earlier[-2 * window_for(len(values)) :].mean())
     after = float(values[-num_last:].mean())

@@ -20,7 +20,9 @@ class CurveClass(str, Enum):
     CONSTANT_RATIO = "constant_ratio"  # a factor of 1.4 or more, the same throughout
     STEP = "step"  # apart from one step on, at one distance
     DRIFT = "drift"  # ever farther apart
+    STEP_OR_DRIFT = "step_or_drift"  # the level changes; the values do not tell how fast
     OFFSET = "offset"  # apart from the beginning, at one distance
+    SHIFT = "shift"  # apart for good; the values do not tell since when
     DIFFERS = "differs"  # other values of a quantity that nothing random enters
     SPIKES = "spikes"  # single steps far out on one side
     AMPLITUDE = "amplitude"  # swings around 0 by another factor
@@ -50,7 +52,9 @@ _WORDS = {
     CurveClass.CONSTANT_RATIO: Text("constant ratio", "恒定比值"),
     CurveClass.STEP: Text("step change", "阶跃"),
     CurveClass.DRIFT: Text("drift", "漂移"),
+    CurveClass.STEP_OR_DRIFT: Text("step or drift", "阶跃或漂移"),
     CurveClass.OFFSET: Text("offset", "偏移"),
+    CurveClass.SHIFT: Text("offset or drift", "偏移或漂移"),
     CurveClass.DIFFERS: Text("other values", "数值不同"),
     CurveClass.SPIKES: Text("spikes", "尖峰"),
     CurveClass.AMPLITUDE: Text("amplitude", "摆幅不同"),

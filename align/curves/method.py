@@ -114,9 +114,12 @@ def method_table(pairing: Pairing, method: Method) -> Table:
             Text("class", "类别"),
             Text(
                 "change points by ruptures (kernel search, BIC penalty for autocorrelated noise); "
-                "offset unless the largest CUSUM passes a moving-block bootstrap at 1 %",
+                "a change of level where the largest CUSUM passes a moving-block bootstrap at 1 %, "
+                "else an offset if the first quarter is apart already; a step or a drift where its "
+                "odds are nine to one, else what it lies between",
                 "变点由 ruptures 求出（核方法，罚项按自相关噪声的 BIC）；"
-                "最大 CUSUM 未通过 1% 移动块自助检验时判为偏移",
+                "最大 CUSUM 通过 1% 移动块自助检验时判为水平变化，否则若前四分之一已分开则为偏移；"
+                "阶跃或漂移的可能性达九比一时定名，否则写明介于何者之间",
             ),
         ),
     )

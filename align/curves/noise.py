@@ -76,14 +76,14 @@ def deviation(values: FloatArray) -> float:
     return math.sqrt(float(residual @ residual) / (len(values) - 2))
 
 
-def error_of_average(values: FloatArray, num: int) -> float:
+def error_of_average(values: FloatArray, num: int, correlation: float | None = None) -> float:
     """Return the standard error of the average of ``num`` successive steps like these [n].
 
-    With the `cautious_autocorrelation`. Source: variance of the mean of a first-order
-    autoregression, s^2 / num ((1 + r) / (1 - r) - 2 r (1 - r^num) / (num (1 - r)^2)). Unlike s^2
-    over the effective number it stays below s^2 for few steps.
+    With the `cautious_autocorrelation` unless one is given. Source: variance of the mean of a
+    first-order autoregression, s^2 / num ((1 + r) / (1 - r) - 2 r (1 - r^num) / (num (1 - r)^2)).
+    Unlike s^2 over the effective number it stays below s^2 for few steps.
     """
-    r = cautious_autocorrelation(values)
+    r = cautious_autocorrelation(values) if correlation is None else correlation
     share = (1 + r) / (1 - r) - 2 * r * (1 - r**num) / (num * (1 - r) ** 2)
     return deviation(values) * math.sqrt(share / num)
 

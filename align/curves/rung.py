@@ -14,7 +14,7 @@ from align.core.text import Text
 from align.curves.accept import Acceptance, accept
 from align.curves.accept_findings import acceptance_findings, coverage, criterion_name, outcome_name
 from align.curves.amplitude import find_amplitudes
-from align.curves.axis import Axis
+from align.curves.axis import Axis, at_equal
 from align.curves.classify import Classified, Found, classify
 from align.curves.collapse import find_collapses
 from align.curves.collapse_findings import collapse_findings
@@ -35,7 +35,9 @@ from align.curves.segments import segment_findings
 from align.curves.settings import Settings, parallel_sizes, settings_of
 from align.curves.shift import one_a_metric
 from align.curves.shift_findings import amplitude_findings, shift_findings
-from align.curves.spikes import find_spikes, spike_findings, spike_table
+from align.curves.signature import find_signature
+from align.curves.signature_findings import signature_findings, signature_table
+from align.curves.spikes import find_spikes, spike_findings, spike_table, without_spikes
 from align.curves.tables import acceptance_table, curve_pairs, metrics_table, one_sided_table
 from dumps.store.run_data import RunData
 
@@ -95,12 +97,14 @@ def _compare(
     pairing = pair_logs(ours, theirs)
     if not pairing.metrics:
         return _no_common_step(ours, theirs, pairing)
-    acceptance = accept(pairing) if method.axis is Axis.STEP else None
+    acceptance = accept(pairing)
     found = _find(pairing)
     classes = classify(found)
     moved = in_order(classes)
+    signature = find_signature(found.collapses, found.shifts)
     findings = _findings(found, acceptance, classes, configs)
     findings += [
+        *signature_findings(signature, pairing.first_step),
         *relation_findings(reference, candidate, *configs),
         *order_findings(pairing, moved),
         *segment_findings(ours, theirs),
@@ -108,9 +112,10 @@ def _compare(
     ordered = tuple(sorted(findings, key=_reading_order))
     status = _status(pairing, acceptance, ordered)
     tables = (
-        acceptance_table(acceptance) if acceptance else None,
+        acceptance_table(acceptance, method.axis) if acceptance else None,
         metrics_table(pairing, ordered, classes),
         order_table(moved),
+        signature_table(signature),
         spike_table(found.spikes),
         method_table(pairing, method),
         one_sided_table(pairing),
@@ -131,7 +136,8 @@ def _find(pairing: Pairing) -> Found:
     redefined = tuple(find_redefined(pairing))
     permuted = tuple(m for m in find_permuted(pairing) if not is_exact(m.name))
     other = {r.metric.name for r in redefined}.union(m.name for m in permuted)
-    tested = [m for m in sampled if m.name not in other]
+    spikes = tuple(find_spikes(pairing))
+    tested = [without_spikes(m, spikes) for m in sampled if m.name not in other]
     shifts = find_shifts(tested)
     collapses = tuple(find_collapses(shifts))
     collapsed = {collapse.metric.name for collapse in collapses}
@@ -145,7 +151,7 @@ def _find(pairing: Pairing) -> Found:
         redefined=redefined,
         permuted=permuted,
         stuck=tuple(find_stuck(pairing)),
-        spikes=tuple(find_spikes(pairing)),
+        spikes=spikes,
         amplitudes=tuple(a for a in find_amplitudes(tested) if a.metric.name not in moved),
         magnitudes={
             f.symptom.metric: f.symptom.step for f in consistency_findings(pairing) if f.symptom
@@ -250,7 +256,7 @@ def _summary(
     status: RungStatus,
     method: Method,
 ) -> Text:
-    accepted = _acceptance_sentence(acceptance) if method.axis is Axis.STEP else Text("", "")
+    accepted = _acceptance_sentence(acceptance, method.axis)
     parts = [_counts(pairing, findings), method_words(pairing, method), accepted]
     if _too_short(pairing, acceptance):
         parts.append(_EQUAL_BUT_SHORT if _all_equal(pairing) else _SHORT)
@@ -272,7 +278,7 @@ def _counts(pairing: Pairing, findings: Sequence[Finding]) -> Text:
     )
 
 
-def _acceptance_sentence(acceptance: Acceptance | None) -> Text:
+def _acceptance_sentence(acceptance: Acceptance | None, axis: Axis) -> Text:
     if acceptance is None:
         return Text(
             "No reward curve on both sides, so acceptance does not apply.",
@@ -281,13 +287,15 @@ def _acceptance_sentence(acceptance: Acceptance | None) -> Text:
     if Outcome.TOO_SHORT in acceptance.outcomes:
         return Text("", "")
     covered = coverage(acceptance)
+    along = at_equal(axis)
     names = [criterion_name(c) for c in acceptance.criteria]
     sizes = [f"{c.error:.1%}" for c in acceptance.criteria]
     outcomes = [outcome_name(c.outcome) for c in acceptance.criteria]
     en = [f"{n.en} {s} ({o.en})" for n, s, o in zip(names, sizes, outcomes, strict=True)]
     zh = [f"{n.zh} {s}（{o.zh}）" for n, s, o in zip(names, sizes, outcomes, strict=True)]
     return Text(
-        f"Acceptance, {covered.en}: {', '.join(en)}.", f"验收（{covered.zh}）：{'，'.join(zh)}。"
+        f"Acceptance{along.en}, {covered.en}: {', '.join(en)}.",
+        f"验收（{along.zh}{covered.zh}）：{'，'.join(zh)}。",
     )
 
 

@@ -1,9 +1,11 @@
-"""Offset, step or drift: which course a difference that is beyond chance takes.
+"""Offset, step or drift: which course a difference that is beyond chance takes, if it tells.
 
 First, does its level change at all? The largest CUSUM of the difference is held against those of
 moving-block resamples of what is left around its levels (the change points are those of ruptures'
-exact kernel search). If it does, a step and a ramp are fitted to the series with its first-order
-autocorrelation taken out, and the smaller sum of squares decides.
+exact kernel search). If it does not, the difference is an offset where it was there from the
+beginning: a drift from equal runs would have begun near 0. If it does, steps and ramps at every
+place are fitted with the noise's first-order autocorrelation taken out, and the course is named
+where the odds for it are nine to one. Else the class says between which courses it lies.
 """
 
 from __future__ import annotations
@@ -16,16 +18,19 @@ import numpy as np
 from align.core.threshold import Threshold
 from align.curves.bootstrap import NUM_RESAMPLES, block_length, resample
 from align.curves.curve_class import CurveClass
-from align.curves.noise import lag_one_autocorrelation
+from align.curves.moves import odds_of
+from align.curves.noise import p_value
 from align.curves.pair import FloatArray
 from align.curves.smooth import MIN_WINDOW, window_for
 
 LEVEL_CHANGES = Threshold(
     0.01, source="one offset in a hundred may be called a step or a drift by chance"
 )
-SURE = Threshold(4.0, source="twice a log likelihood ratio of 2: one course e^2 times as likely")
+FROM_THE_BEGINNING = Threshold(
+    0.05, source="one drift in twenty that begins at 0 may look apart in its first quarter"
+)
+NAMED = Threshold(0.9, source="nine to one: of ten courses named so surely, one may be the other")
 _MAX_AUTOCORRELATION = 0.97
-_GRID = 40  # places a ramp may begin or end at
 _EARLY = 0.05  # a change in the first twentieth leaves one level: an offset
 
 
@@ -34,12 +39,11 @@ class Shape:
     """The course of a difference.
 
     Args:
-        kind: OFFSET, STEP or DRIFT.
+        kind: OFFSET, STEP, DRIFT, or what it lies between.
         changes: indices at which the difference changes its level, found by ruptures.
         begin, end: indices between which it moves: 0, 0 for an offset; two smoothing windows apart
             at most for a step.
         p: of the largest CUSUM, if the level never changed.
-        is_sure: a step can be told from a drift.
     """
 
     kind: CurveClass
@@ -47,21 +51,41 @@ class Shape:
     begin: int
     end: int
     p: float
-    is_sure: bool
 
 
 def shape_of(difference: FloatArray) -> Shape:
-    """Tell which course a significant difference [n], n >= 30, takes."""
+    """Tell which course a significant difference [n], n >= 30, takes.
+
+    Measured on 200 differences of 500 steps each, autocorrelation 0 to 0.7, in the study of
+    docs/accuracy.md's noise: an offset of 4 % is called one in 97 of 100, a step of 8 % in 68 and
+    a drift of 15 % in 99; a step or drift of 5 % in 28, else "step or drift"; another course than
+    the true one in 3 at most.
+    """
     changes = change_points(difference)
     residual = difference - _levels(difference, changes)
     p = level_change_p(difference, residual)
-    begin, end, is_sure = _best_move(difference, lag_one_autocorrelation(residual))
+    window = window_for(len(difference))
     late = max(MIN_WINDOW, int(_EARLY * len(difference)))
-    if p > LEVEL_CHANGES.value or end <= late:
-        return Shape(CurveClass.OFFSET, changes, 0, 0, p, True)
-    if end - begin <= 2 * window_for(len(difference)):
-        return Shape(CurveClass.STEP, changes, begin, end, p, is_sure)
-    return Shape(CurveClass.DRIFT, changes, begin, end, p, is_sure)
+    odds = odds_of(difference, residual, early=late, short=2 * window)
+    if p > LEVEL_CHANGES.value:
+        kind = CurveClass.OFFSET if _apart_at_once(difference) else CurveClass.SHIFT
+        return Shape(kind, changes, 0, 0, p)
+    if odds.end <= late:
+        return Shape(CurveClass.OFFSET, changes, 0, 0, p)
+    if odds.offset > 1 - NAMED.value:
+        return Shape(CurveClass.SHIFT, changes, odds.begin, odds.end, p)
+    step = odds.step / (odds.step + odds.drift)
+    kind = CurveClass.STEP_OR_DRIFT
+    if max(step, 1 - step) >= NAMED.value:
+        kind = CurveClass.STEP if step > 0.5 else CurveClass.DRIFT
+    return Shape(kind, changes, odds.begin, odds.end, p)
+
+
+def _apart_at_once(difference: FloatArray) -> bool:
+    """Tell whether the first quarter [n] is apart already, the same way as the whole."""
+    first = difference[: max(len(difference) // 4, 3)]
+    same_way = float(first.mean()) * float(difference.mean()) > 0
+    return same_way and p_value(first) <= FROM_THE_BEGINNING.value
 
 
 def change_points(values: FloatArray) -> tuple[int, ...]:
@@ -108,42 +132,3 @@ def _levels(values: FloatArray, changes: tuple[int, ...]) -> FloatArray:
     """float64 [n]: the mean between two changes, at each step."""
     parts = np.split(values, changes)
     return np.concatenate([np.full(len(part), part.mean()) for part in parts])
-
-
-def _best_move(values: FloatArray, correlation: float) -> tuple[int, int, bool]:
-    """Fit one level that becomes another between two steps; return these, and if that is sure.
-
-    The likelier of the best move within two smoothing windows and the best longer ramp.
-    """
-    num = len(values)
-    places = np.unique(np.linspace(0, num, _GRID + 1).astype(np.int64))
-    steps = np.arange(MIN_WINDOW, num - MIN_WINDOW + 1)
-    ramps = [(int(a), int(b)) for a in places for b in places if b - a >= 2 * MIN_WINDOW]
-    moves = [*((int(at), int(at)) for at in steps), *ramps]
-    begin, end = (np.array([m[k] for m in moves], dtype=np.float64)[:, None] for k in (0, 1))
-    time = np.arange(num, dtype=np.float64)
-    length = np.maximum(end - begin, 1.0)
-    ramp_share, step_share = np.clip((time - begin) / length, 0, 1), (time >= begin).astype(float)
-    share = np.where(end > begin, ramp_share, step_share)
-    rss = _least_squares(_whiten(values[None], correlation)[0], _whiten(share, correlation))
-    is_short = (end - begin)[:, 0] <= 2 * window_for(num)
-    short, ramp = (int(np.argmin(np.where(kept, rss, np.inf))) for kept in (is_short, ~is_short))
-    tiny = float(np.finfo(np.float64).tiny)
-    gain = num * math.log((float(rss[ramp]) + tiny) / (float(rss[short]) + tiny))
-    return *moves[short if gain >= 0 else ramp], abs(gain) >= SURE.value
-
-
-def _whiten(values: FloatArray, correlation: float) -> FloatArray:
-    """Take first-order autocorrelation out of series [m, n]; the first step is dropped."""
-    whitened: FloatArray = values[:, 1:] - correlation * values[:, :-1]
-    return whitened
-
-
-def _least_squares(values: FloatArray, regressors: FloatArray) -> FloatArray:
-    """Return the residual sum of squares of ``values`` [n] on a level and each regressor [m, n]."""
-    centred = values - values.mean()
-    moves = regressors - regressors.mean(axis=1, keepdims=True)
-    size = np.maximum((moves * moves).sum(axis=1), np.finfo(np.float64).tiny)
-    explained = (moves @ centred) ** 2 / size
-    rest: FloatArray = np.maximum(float(centred @ centred) - explained, 0.0)
-    return rest

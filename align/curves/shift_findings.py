@@ -158,7 +158,12 @@ def _course(shift: Shift, shape: Shape | None) -> Text:
             "Its course is an offset: no change of level is beyond chance. ",
             "走势为偏移：没有超出偶然的水平变化。",
         )
-    if not shape.is_sure:
+    if shape.kind is CurveClass.SHIFT:
+        return Text(
+            "Its course is an offset or a drift: these values do not tell. ",
+            "走势为偏移或漂移，这些数据无法区分。",
+        )
+    if shape.kind is CurveClass.STEP_OR_DRIFT:
         return Text(
             f"Its course is a step or a drift between steps {begin} and {end}: these values do "
             "not tell. ",

@@ -110,6 +110,19 @@ def find_spikes(pairing: Pairing) -> Iterator[Spikes]:
             yield Spikes(metric, masks[0], masks[1], None)
 
 
+def without_spikes(metric: PairedMetric, found: Iterable[Spikes]) -> PairedMetric:
+    """Return a metric without the steps at which either side spikes.
+
+    A level that lasts is told from what is left: a dozen steps thirty times as large move the mean
+    of 500, and are no offset. Spikes above a known limit stay, as theirs can be any step.
+    """
+    for spikes in found:
+        if spikes.metric.name == metric.name and spikes.limit is None:
+            steps = spikes.metric.steps[spikes.reference | spikes.candidate]
+            return metric.where(~np.isin(metric.steps, steps))
+    return metric
+
+
 def spike_findings(found: Iterable[Spikes]) -> Iterator[Finding]:
     """Yield a note for each metric that spikes; a warning where a known limit is passed."""
     for spikes in found:

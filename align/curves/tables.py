@@ -13,6 +13,7 @@ from align.core.metric import MetricSeries
 from align.core.text import Text
 from align.curves.accept import Acceptance
 from align.curves.accept_findings import coverage, criterion_name, outcome_name
+from align.curves.axis import Axis, at_equal
 from align.curves.classify import Classified
 from align.curves.curve_class import CurveClass
 from align.curves.diverge import is_testable
@@ -81,14 +82,14 @@ def one_sided_table(pairing: Pairing) -> Table | None:
     )
 
 
-def acceptance_table(acceptance: Acceptance) -> Table:
+def acceptance_table(acceptance: Acceptance, axis: Axis = Axis.STEP) -> Table:
     """Show each criterion with its interval, limit, outcome and formula."""
-    covered = coverage(acceptance)
+    covered, along = coverage(acceptance), at_equal(axis)
     return Table(
         id="curves.acceptance",
         title=Text(
-            f"Acceptance of {acceptance.metric.name}, {covered.en}",
-            f"{acceptance.metric.name} 的验收，{covered.zh}",
+            f"Acceptance of {acceptance.metric.name}{along.en}, {covered.en}",
+            f"{acceptance.metric.name} 的验收，{along.zh}{covered.zh}",
         ),
         columns=(
             Column("criterion", Text("criterion", "判据")),

@@ -12,7 +12,7 @@ from align.evals.pair import EvalPair, Z
 
 # Field acceptance: 1 % for the same weights on both engines, 2 % for both trained models.
 TOLERANCES = {"inference": 0.01, "trained": 0.02}
-_LEVEL = 0.01  # of calling a difference real, over all tasks of one comparison (Bonferroni)
+FALSE_ALARMS = 0.01  # of calling a difference real, over all tasks of one comparison (Bonferroni)
 
 
 class Standing(str, Enum):
@@ -43,7 +43,7 @@ class Judgement:
 def judge(pairs: Sequence[EvalPair]) -> list[Judgement]:
     """Judge every share; metrics in other units have no tolerance in points."""
     shares = [p for p in pairs if p.reference.score.is_share and p.candidate.score.is_share]
-    threshold = _two_sided_z(_LEVEL / max(1, len(shares)))
+    threshold = _two_sided_z(FALSE_ALARMS / max(1, len(shares)))
     return [_judge(pair, threshold) for pair in shares]
 
 
@@ -100,6 +100,9 @@ def _questions(pair: EvalPair, tolerance: float) -> int | None:
     distance = abs(tolerance - abs(pair.difference))
     if distance == 0 or not 0 < p < 1:
         return None
+    asked, error = pair.candidate.questions, pair.stderr
+    if pair.is_paired and asked and error:
+        return math.ceil(asked * (Z * error / distance) ** 2)
     return math.ceil(2 * p * (1 - p) * (Z / distance) ** 2)
 
 

@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 
 from align.core.evaluation import EvalResults, Score
+from align.evals.average import paired_stderr, stderr_of
 
 Z = 1.959964  # two-sided 95 % of the normal distribution
 
@@ -28,8 +29,9 @@ class Benchmark:
 class Measured:
     """A score and its standard error from sampling questions; None where nothing tells it.
 
-    Without a stated error it is sqrt(p (1 - p) / questions), the binomial one. The mean of k
-    answers a question has no larger error, so this is an upper bound for avg@k.
+    Where single questions are recorded, it is the scatter of theirs. Without them and without a
+    stated error it is sqrt(p (1 - p) / questions), the binomial one. The mean of k answers a
+    question has no larger error, so this is an upper bound for avg@k.
     """
 
     score: Score
@@ -57,8 +59,21 @@ class EvalPair:
         return self.candidate.score.value - self.reference.score.value
 
     @property
+    def is_paired(self) -> bool:
+        """Whether the difference is known question by question."""
+        return self._paired is not None
+
+    @property
+    def _paired(self) -> float | None:
+        ours, theirs = self.reference.score.answers, self.candidate.score.answers
+        return None if ours is None or theirs is None else paired_stderr(ours, theirs)
+
+    @property
     def stderr(self) -> float | None:
-        """Standard error of the difference, as of independent samples of questions."""
+        """Standard error of the difference: of the same questions, else of independent ones."""
+        paired = self._paired
+        if paired is not None:
+            return paired
         errors = (self.reference.stderr, self.candidate.stderr)
         if errors[0] is None or errors[1] is None:
             return None
@@ -72,12 +87,23 @@ def pair_scores(
 ) -> tuple[list[EvalPair], list[str]]:
     """Pair scores by task and metric; return the names that are on one side only as well."""
     sides = [
-        {(m.score.task, m.score.metric): m for m in _measured(results, variant)}
+        _by_name(_measured(results, variant))
         for results, variant in zip((reference, candidate), variants, strict=True)
     ]
     common = [key for key in sides[0] if key in sides[1]]
     pairs = [EvalPair(sides[0][key], sides[1][key], chance_of(key[0])) for key in common]
     return pairs, sorted(" ".join(key) for key in sides[0].keys() ^ sides[1].keys())
+
+
+def _by_name(measured: Iterable[Measured]) -> dict[tuple[str, str], Measured]:
+    """Keep one of each task and metric: what holds single questions, else the last."""
+    found: dict[tuple[str, str], Measured] = {}
+    for each in measured:
+        key = each.score.task, each.score.metric
+        known = found.get(key)
+        if known is None or known.score.answers is None or each.score.answers is not None:
+            found[key] = each
+    return found
 
 
 def variants_of(results: Iterable[EvalResults]) -> list[str]:
@@ -116,6 +142,8 @@ def _measured(results: Iterable[EvalResults], variant: str | None) -> Iterator[M
 
 
 def _stderr(score: Score, count: int | None) -> float | None:
+    if score.answers is not None:
+        return stderr_of(score.answers)
     if score.stderr is not None:
         return score.stderr
     if count is None or not score.is_share:

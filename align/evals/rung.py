@@ -10,6 +10,7 @@ from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Str
 from align.core.recording import missing_artifact
 from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
+from align.evals.categories import Category, categories_of, hidden_of
 from align.evals.judge import (
     TOLERANCES,
     Judgement,
@@ -51,14 +52,21 @@ def compare(reference: RunData, candidate: RunData) -> RungResult:
             ),
         )
     judged = judge(pairs)
-    found = (*_differences(judged), *_settings(pairs), *_chance(pairs), *_hidden(judged))
+    categories = categories_of(judged)
+    found = (
+        *_differences(judged),
+        *_settings(pairs),
+        *_chance(pairs),
+        *_hidden(judged),
+        *_hidden_totals(categories),
+    )
     findings = tuple(sorted(found, key=lambda f: f.severity.rank))
     return RungResult(
         Rung.EVALS,
         _status(judged, findings),
         _summary(judged, one_sided),
         findings,
-        tables=(_table(judged),),
+        tables=tuple(t for t in (_table(judged), _category_table(categories)) if t is not None),
     )
 
 
@@ -238,6 +246,69 @@ def _hidden(judged: Sequence[Judgement]) -> Iterator[Finding]:
         )
 
 
+def _hidden_totals(categories: Sequence[Category]) -> Iterator[Finding]:
+    """Report categories that cancel in the total of all tasks."""
+    for hidden in hidden_of(categories):
+        gain, loss = hidden.gain, hidden.loss
+        shown = [f"{c.name} {100 * c.difference:+.1f}" for c in (gain, loss)]
+        yield Finding(
+            id=f"evals.cancelling.total.{hidden.metric.replace(' ', '_')}",
+            rung=Rung.EVALS,
+            severity=Severity.WARNING,
+            title=Text(
+                f"The total of {hidden.metric} moves by {100 * hidden.total:+.1f} points and hides "
+                f"{shown[0]} and {shown[1]}",
+                f"{hidden.metric} 的总分只变化 {100 * hidden.total:+.1f} 个百分点，"
+                f"掩盖了 {shown[0]} 与 {shown[1]}",
+            ),
+            reference=None,
+            candidate=hidden.total,
+            evidence=(*_evidence(gain.pairs[0]), *_evidence(loss.pairs[0])),
+            why=Text(
+                "Both shifts are larger than the drawn questions explain, over all categories. In "
+                "the field mathematics rose while behaviour fell, with an equal total.",
+                "计入全部类别后，两个变化都大于题目抽样所能解释的范围。"
+                "实践中曾出现数学上升、行为下降而总分相等。",
+            ),
+            fix=Text(
+                "Accept or reject per category, and compare the reward of each task.",
+                "按类别验收，并逐任务比较奖励。",
+            ),
+        )
+
+
+def _category_table(categories: Sequence[Category]) -> Table | None:
+    """Show the mean difference of every category; None where no task names one."""
+    if all(category.is_task for category in categories):
+        return None
+    return Table(
+        "evals.categories",
+        Text("By category", "按类别"),
+        (
+            Column("category", Text("category", "类别")),
+            Column("metric", Text("metric", "指标")),
+            Column("scores", Text("scores", "得分数"), numeric=True),
+            Column("difference", Text("points", "百分点"), numeric=True),
+            Column("interval", Text("± 95 %", "± 95 %"), numeric=True),
+            Column("real", Text("beyond chance", "超出偶然")),
+        ),
+        tuple(
+            (
+                c.name,
+                c.metric,
+                len(c.pairs),
+                round(100 * c.difference, 2),
+                None if c.stderr is None else round(100 * Z * c.stderr, 2),
+                _YES if c.is_real else _NO,
+            )
+            for c in sorted(categories, key=lambda c: (-abs(c.difference), c.name))
+        ),
+    )
+
+
+_YES, _NO = Text("yes", "是"), Text("no", "否")
+
+
 def _table(judged: Sequence[Judgement]) -> Table:
     return Table(
         "evals.scores",
@@ -248,6 +319,8 @@ def _table(judged: Sequence[Judgement]) -> Table:
             Column("candidate", Text("candidate", "被测"), numeric=True),
             Column("difference", Text("points", "百分点"), numeric=True),
             Column("interval", Text("± 95 %", "± 95 %"), numeric=True),
+            Column("answers", Text("answers a question", "每题回答数")),
+            Column("error", Text("error from", "误差来源")),
             Column("inference", Text("1 % (same weights)", "1 %（权重相同）")),
             Column("trained", Text("2 % (trained)", "2 %（训练后）")),
             Column("needed", Text("questions needed for 2 %", "判定 2 % 所需题目数"), numeric=True),
@@ -268,10 +341,25 @@ def _row(found: Judgement) -> tuple[Cell, ...]:
         round(pair.candidate.score.value, 4),
         round(100 * pair.difference, 2),
         None if error is None else round(100 * Z * error, 2),
+        " / ".join(str(side.score.repeats) for side in (pair.reference, pair.candidate)),
+        _error_from(pair),
         _STANDINGS[found.standing["inference"]],
         _STANDINGS[found.standing["trained"]],
         found.questions_needed["trained"],
     )
+
+
+def _error_from(pair: EvalPair) -> Text:
+    """Say what the error of a difference was taken from."""
+    if pair.stderr is None:
+        return Text("not known", "未知")
+    if pair.is_paired:
+        return Text("each question on both sides", "两侧逐题")
+    sides = pair.reference.score, pair.candidate.score
+    if all(score.answers is not None for score in sides):
+        return Text("each side's questions", "各侧逐题")
+    stated = any(score.stderr is not None for score in sides)
+    return Text("as stated", "文件给出") if stated else Text("binomial", "二项分布")
 
 
 def _evidence(pair: EvalPair) -> tuple[Evidence, ...]:

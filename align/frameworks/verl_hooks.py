@@ -16,7 +16,9 @@ _MEGATRON = "verl.workers.engine.megatron.transformer_impl"
 _WORKERS = "verl.workers.engine_workers"
 _DP_ACTOR = "verl.workers.actor.dp_actor"
 _VLLM = "verl.workers.rollout.vllm_rollout.utils"
+_MEGATRON_ACTOR = "verl.workers.actor.megatron_actor"
 _OLD_WORKERS = "verl.workers.fsdp_workers"
+_OLD_MEGATRON_WORKERS = "verl.workers.megatron_workers"
 
 
 def verl_point(
@@ -56,7 +58,38 @@ HOOKS = (
         _ENGINE, "FSDPEngine.optimizer_step", "verl_worker:engine_update", (0, 8), "gradients"
     ),
     verl_point(
+        _MEGATRON, "MegatronEngine.initialize", "verl_megatron:engine_ready", (0, 8), "modules"
+    ),
+    verl_point(
         _MEGATRON, "MegatronEngine.optimizer_step", "verl_worker:engine_update", (0, 8), "gradients"
+    ),
+    verl_point(
+        _MEGATRON,
+        "MegatronEngineWithLMHead.forward_step",
+        "verl_megatron:chunk_forward",
+        (0, 8),
+        "which micro-batch a module's output belongs to",
+    ),
+    verl_point(
+        _MEGATRON,
+        "MegatronEngineWithLMHead.prepare_model_inputs",
+        "verl_megatron:chunk_inputs",
+        (0, 8),
+        "sequences of a micro-batch; cu_seqlens",
+    ),
+    verl_point(
+        _MEGATRON,
+        "MegatronEngine.get_per_tensor_param",
+        "verl_megatron:weights_read",
+        (0, 8),
+        "weights as they are sent",
+    ),
+    verl_point(
+        _MEGATRON,
+        "MegatronEngine.get_per_tensor_param_shard",
+        "verl_megatron:weights_read",
+        (0, 9),
+        "weights as they are sent, shard by shard",
     ),
     verl_point(
         _ENGINE,
@@ -100,21 +133,27 @@ HOOKS = (
         (0, 9),
         "weights of the rollout engine",
     ),
-    verl_point(
-        _DP_ACTOR,
-        "compute_policy_loss",
-        "verl_worker:policy_loss_called",
-        (0, 5),
-        "new and old log_probs, advantages and loss of a micro-batch",
-        before=(0, 6),
+    *(
+        verl_point(
+            actor,
+            "compute_policy_loss",
+            "verl_worker:policy_loss_called",
+            (0, 5),
+            "new and old log_probs, advantages and loss of a micro-batch",
+            before=(0, 6),
+        )
+        for actor in (_DP_ACTOR, _MEGATRON_ACTOR)
     ),
-    verl_point(
-        _DP_ACTOR,
-        "get_policy_loss_fn",
-        "verl_worker:policy_loss",
-        (0, 5),
-        "new and old log_probs, advantages and loss of a micro-batch",
-        before=(0, 8),
+    *(
+        verl_point(
+            actor,
+            "get_policy_loss_fn",
+            "verl_worker:policy_loss",
+            (0, 5),
+            "new and old log_probs, advantages and loss of a micro-batch",
+            before=(0, 8),
+        )
+        for actor in (_DP_ACTOR, _MEGATRON_ACTOR)
     ),
     verl_point(
         _DP_ACTOR,
@@ -125,19 +164,33 @@ HOOKS = (
         before=(0, 8),
     ),
     verl_point(
-        _OLD_WORKERS,
-        "ActorRolloutRefWorker.update_actor",
-        "verl_worker:actor_updated",
+        _MEGATRON_ACTOR,
+        "MegatronPPOActor.update_policy",
+        "verl_megatron:actor_update",
         (0, 5),
-        "end of a step",
+        "gradients",
         before=(0, 8),
     ),
-    verl_point(
-        _OLD_WORKERS,
-        "ActorRolloutRefWorker.load_checkpoint",
-        "verl_worker:resumed",
-        (0, 5),
-        "the step a resumed run starts after",
-        before=(0, 8),
+    *(
+        verl_point(
+            workers,
+            "ActorRolloutRefWorker.update_actor",
+            "verl_worker:actor_updated",
+            (0, 5),
+            "end of a step",
+            before=(0, 8),
+        )
+        for workers in (_OLD_WORKERS, _OLD_MEGATRON_WORKERS)
+    ),
+    *(
+        verl_point(
+            workers,
+            "ActorRolloutRefWorker.load_checkpoint",
+            "verl_worker:resumed",
+            (0, 5),
+            "the step a resumed run starts after",
+            before=(0, 8),
+        )
+        for workers in (_OLD_WORKERS, _OLD_MEGATRON_WORKERS)
     ),
 )

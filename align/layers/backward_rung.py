@@ -123,7 +123,12 @@ def compare_gradients(
     own_weights, other_weights = (_first_update(s.of(kinds)) for s in (reference, candidate))
     inherited = max(before, _before_departure(outputs))
     parameters = walk(
-        own_weights, other_weights, floor_of, before=inherited, is_chain=False, noise=noise
+        own_weights,
+        other_weights,
+        summed_floors(floor_of, {name: record for (name, _), record in own.items()}),
+        before=inherited,
+        is_chain=False,
+        noise=noise,
     )
     alone = own_weights.keys() ^ other_weights.keys()
     both_have = reference.of(Phase.PARAMETER).keys() & candidate.of(Phase.PARAMETER).keys()
@@ -201,6 +206,38 @@ def gradient_floors(layers: int, usual: Dtypes) -> FloorOf:
         return rounding_floor(dtype, layers + back, terms)
 
     return floor_of
+
+
+def summed_floors(floor_of: FloorOf, outputs: Mapping[str, TensorRecord]) -> FloorOf:
+    """Measure the gradient of a bias against what it is the sum of, where that is larger.
+
+    It is its output's gradient summed over tokens. Of the terms' rounding the sum keeps all,
+    while of their size it keeps what does not cancel: almost nothing for the bias of a key,
+    since softmax ignores what is added to all scores.
+
+    Args:
+        outputs: the reference's gradients of outputs by module.
+
+    Source: the condition number of summation, Higham, "Accuracy and Stability of Numerical
+    Algorithms", section 4.2, with L2 norms of terms and sum.
+    """
+
+    def floor_of_sum(reference: TensorRecord, candidate: TensorRecord) -> Threshold:
+        floor, times = floor_of(reference, candidate), cancellation(reference, outputs)
+        if times <= 1:
+            return floor
+        source = f"{floor.source}; times {times:.2g}, the size of its terms over that of their sum"
+        return Threshold(floor.value * times, source, floor.num_samples)
+
+    return floor_of_sum
+
+
+def cancellation(gradient: TensorRecord, outputs: Mapping[str, TensorRecord]) -> float:
+    """Return how many times as large as a bias's gradient its terms are together, at least 1."""
+    module, _, kind = gradient.name.rpartition(".")
+    terms = outputs.get(module) if kind == "bias" else None
+    is_larger = terms is not None and terms.l2 > gradient.l2 > 0
+    return terms.l2 / gradient.l2 if terms is not None and is_larger else 1.0
 
 
 def _before_departure(outputs: Walk) -> float:

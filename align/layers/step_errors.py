@@ -187,7 +187,24 @@ class _Floors:
                 records = reference.record(own), candidate.record(other)
                 self.known[key] = _floor(*records, usual[phases], layers)
             floors[i] = self.known[key]
-        return floors
+        return floors * _cancellation(reference, rows[:, 0])
+
+
+def _cancellation(reference: RecordTable, rows: Rows) -> Float64:
+    """Return `backward_rung.cancellation` of some rows, 1 for what is no gradient of a bias."""
+    sizes = {
+        key[1:]: reference.moments[row, 0]
+        for row, key in enumerate(reference.keys)
+        if key[0] == Phase.GRADIENT
+    }
+    times = np.ones(len(rows))
+    for i, row in enumerate(rows.tolist()):
+        phase, name, update = reference.keys[row]
+        if phase == Phase.PARAMETER_GRADIENT and name.endswith(".bias"):
+            terms = sizes.get((name.removesuffix(".bias"), update), 0.0)
+            own = reference.moments[row, 0]
+            times[i] = terms / own if terms > own > 0 else 1.0
+    return times
 
 
 def _floor(reference: TensorRecord, candidate: TensorRecord, usual: Dtypes, layers: int) -> float:

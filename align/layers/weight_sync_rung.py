@@ -22,6 +22,7 @@ from dumps.store.tensor_records import Phase, TensorRecord
 Weights = Mapping[Address, TensorRecord]
 
 _ONE_FACTOR = 0.02
+_MOVED = 1e-3  # statistics agree up to 1e-5, as those of weights that are off by so little do
 
 # Projections that engines hold as one tensor.
 _FUSED = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
@@ -97,7 +98,7 @@ def _differing(steps: Mapping[int, CapturedStep], number: int) -> Broken | None:
     kind, factor = Sync.OTHER, None
     if absent:
         kind, held = Sync.MISSING, None
-    elif held is None and are_permuted(engine, trainer, wrong):
+    elif held is None and _moved(errors, wrong) and are_permuted(engine, trainer, wrong):
         kind = Sync.PERMUTED
     elif held is None and (factor := _factor(step, wrong)) is not None:
         kind = Sync.SCALED
@@ -138,7 +139,7 @@ def _holds(engine: Weights, step: CapturedStep, names: Sequence[str]) -> bool:
 def _errors(engine: Weights, trainer: Weights) -> dict[str, float]:
     """Return the error of each parameter beyond the rounding of its dtype and of sketches."""
     errors = {}
-    for address in engine.keys() & trainer.keys():
+    for address in (each for each in trainer if each in engine):
         own, other = trainer[address], engine[address]
         found = difference(own, other).relative if own.digest == other.digest else math.inf
         narrow = own.dtype != other.dtype
@@ -172,6 +173,11 @@ def _factor(step: CapturedStep, names: Sequence[str]) -> float | None:
     gains = [each.gain for each in found]
     alike = max(gains) - min(gains) <= _ONE_FACTOR * abs(gains[0])
     return gains[0] if alike and all(map(is_scaled, found)) else None
+
+
+def _moved(errors: Mapping[str, float], names: Iterable[str]) -> bool:
+    """Tell whether errors are as large as another order makes them."""
+    return all(errors[name] > _MOVED for name in names)
 
 
 def are_permuted(engine: Weights, trainer: Weights, names: Iterable[str]) -> bool:

@@ -122,10 +122,10 @@ def _joined(parts: Sequence[npt.NDArray[np.generic]], width: int) -> Tensor:
 def _reported(ranks: Sequence[CapturedStep], number: int, loss: str) -> dict[str, float]:
     """Return the loss that the micro-batches' make, and the norm."""
     reported = {}
-    losses = [_losses(rank, number) for rank in ranks]
-    if all(losses):
+    losses = [own for rank in ranks if (own := _losses(rank, number))]
+    if losses:
         share = 1.0 if ranks[0].losses_add_up else 1 / len(losses[0])
-        reported[loss] = sum(sum(own) for own in losses) * share / len(ranks)
+        reported[loss] = sum(sum(own) for own in losses) * share / len(losses)
     norm = ranks[0].tensors.get(f"update.{number}.grad_norm")
     if norm is not None:
         reported[NORM] = float(norm.reshape(-1)[0].item())

@@ -123,10 +123,7 @@ def shape_of(
             f"temperatures differ{who.en}",
             f"训练侧对 rollout 侧的斜率为 {slope.low:.3f} 至 {slope.high:.3f}：温度不同{who.zh}",
         )
-    return Text(
-        "on both sides, slope 1: model, precision, kernel, or a temperature too close to tell",
-        "两个方向都有、斜率为 1：模型、精度、算子不同，或温度差异太小而无法分辨",
-    )
+    return UNNAMED
 
 
 def _left_out(slope: Slope, temperature: float | None) -> Text:
@@ -170,6 +167,10 @@ def _number(value: Any) -> float | None:
     return float(value) if is_number else None
 
 
+UNNAMED = Text(
+    "on both sides, slope 1: model, precision, kernel, or a temperature too close to tell",
+    "两个方向都有、斜率为 1：模型、精度、算子不同，或温度差异太小而无法分辨",
+)
 _NEEDS = Text(
     "needs old_log_probs and rollout_log_probs", "需要 old_log_probs 与 rollout_log_probs"
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from align.config.normalise import effective
 from align.core.errors import RunError
@@ -19,7 +18,7 @@ from align.referee.report import Report
 from align.referee.reward_links import advantage_link, reward_link
 from align.referee.step_batch import batch_steps, step_batch
 from align.referee.update_links import loss_links, norm_link, rate_link
-from align.referee.weights_link import weights_link
+from align.referee.weights_link import Recomputation, weights_link
 from dumps.store.run_data import RunData
 
 
@@ -37,11 +36,11 @@ class Ruling:
         return any(link.verdict is LinkVerdict.DIFFERS for link in self.links)
 
 
-def rule(run: RunData, step: int, model: Any = None) -> Ruling:
+def rule(run: RunData, step: int, given: Recomputation | None = None) -> Ruling:
     """Recompute every link of a step in float64.
 
     Args:
-        model: of Hugging Face, with the weights the step began with.
+        given: the weights the step began with, and how much is computed again from them.
 
     Raises:
         RunError: The run records no batch of that step.
@@ -51,7 +50,7 @@ def rule(run: RunData, step: int, model: Any = None) -> Ruling:
         raise _no_step(run, step)
     config = effective(run.configs, run.run.manifest)
     links = [reward_link(batch, config)]
-    links += [weights_link(batch, config, model)] if model is not None else []
+    links += [weights_link(batch, config, given)] if given is not None else []
     links.append(probability_link(batch, config))
     try:
         links.append(advantage_link(batch, config))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -24,6 +24,7 @@ _TENSORS = (
     "ref_log_prob",
     "rollout_log_probs",
 )
+_LOG_PROBS = ("attention_mask", "response_mask", "old_log_probs", "rollout_log_probs")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,17 +50,29 @@ class StepBatch:
 
 def step_batch(run: RunData, step: int) -> StepBatch | None:
     """Read the batch of a step; None where none is recorded."""
+    tensors = _read(run, step, _TENSORS)
+    if tensors is None:
+        return None
+    trained = next((each for each in trained_steps(run) if each.step == step), None)
+    return StepBatch(step, tensors, trained)
+
+
+def log_prob_batch(run: RunData, step: int) -> StepBatch | None:
+    """Read a step's log_probs and masks alone, not paired with its rows; None of no record."""
+    tensors = _read(run, step, _LOG_PROBS)
+    return None if tensors is None else StepBatch(step, tensors, None)
+
+
+def _read(run: RunData, step: int, names: Sequence[str]) -> dict[str, Tensor] | None:
     file = tensors_by_step(run, ArtifactKind.TOKENS).get(step)
     if file is None:
         return None
     try:
-        read = {name: matrix(file, name) for name in _TENSORS}
+        read = {name: matrix(file, name) for name in names}
     except AlignError as error:
         keep_problem(run, error)
         return None
-    tensors = {name: tensor for name, tensor in read.items() if tensor is not None}
-    trained = next((each for each in trained_steps(run) if each.step == step), None)
-    return StepBatch(step, tensors, trained)
+    return {name: tensor for name, tensor in read.items() if tensor is not None}
 
 
 def batch_steps(run: RunData) -> list[int]:

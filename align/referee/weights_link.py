@@ -1,4 +1,4 @@
-"""The trainer's log_probs computed again from given weights, in float64, and in bfloat16 beside it.
+"""The trainer's log_probs computed again from given weights, and in bfloat16 beside it.
 
 What bfloat16 makes of these weights and rows is the measure of the dtype that the run computed in.
 """
@@ -6,7 +6,8 @@ What bfloat16 makes of these weights and rows is the measure of the dtype that t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,38 @@ _PRECISIONS = {"bfloat16": 1.0, "float16, TF32 or HF32": 2.0**-3, "float32": 2.0
 """Unit roundoff by that of bfloat16: errors are proportional to it in first order."""
 
 
-def weights_link(batch: StepBatch, config: EffectiveConfig, model: Any) -> Link:
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """The weights a step began with, and how much of the step is computed again from them.
+
+    Args:
+        model: of Hugging Face, in float64 or float32.
+        num_rows: so many rows, evenly spread over the batch; None for all.
+        on_row: called with the number of rows there are, at each row that is done.
+    """
+
+    model: Any
+    num_rows: int | None = None
+    on_row: Callable[[int], None] = lambda num_rows: None
+
+
+def even_sample(num_rows: int, wanted: int | None) -> list[int]:
+    """Return the indices of ``wanted`` rows spread evenly over a batch: no draw, so no seed.
+
+    The middle of each of ``wanted`` equal stretches, so that neither the first rows (one prompt's
+    group) nor the last stand for all. All rows where as many are wanted, or None.
+    """
+    if wanted is None or wanted >= num_rows:
+        return list(range(num_rows))
+    return [(2 * n + 1) * num_rows // (2 * wanted) for n in range(wanted)]
+
+
+def weights_link(batch: StepBatch, config: EffectiveConfig, given: Recomputation) -> Link:
     """Compare old_log_probs of every response token with those of a model: mean difference.
 
     Source: log softmax of logits / rollout.temperature, as verl and MindSpeed-RL compute them.
-
-    Args:
-        model: of Hugging Face, with the weights that the step began with.
     """
+    model = given.model
     stated = config.values.get("rollout.temperature")
     temperature = float(stated.value) if stated is not None else 1.0  # type: ignore[arg-type]
     declared = Text(
@@ -46,12 +71,14 @@ def weights_link(batch: StepBatch, config: EffectiveConfig, model: Any) -> Link:
     found = batch.get("input_ids", "attention_mask", "response_mask", "old_log_probs")
     if found is None:
         return not_recorded(NAME, declared, _NEEDS)
-    ids, attention, mask, recorded = found
+    chosen = even_sample(len(found[0]), given.num_rows)
+    sampled = _sampled(chosen, len(found[0]))
+    ids, attention, mask, recorded = (tensor[chosen] for tensor in found)
     if int(ids.max()) >= int(model.config.vocab_size):
         return Link(NAME, declared, LinkVerdict.UNKNOWN, note=_OTHER_VOCABULARY)
     own = mask != 0
     width, temperatures = mask.shape[1], (temperature, 1.0)
-    computed, undivided = log_probs_of(model, ids, attention, width, temperatures)
+    computed, undivided = log_probs_of(model, ids, attention, width, temperatures, given.on_row)
     apart = _apart(computed, recorded, own)
     rows = slice(_MEASURED_ROWS)
     coarse = load_model(Path(model.name_or_path), "bfloat16", "sdpa")
@@ -60,17 +87,24 @@ def weights_link(batch: StepBatch, config: EffectiveConfig, model: Any) -> Link:
     limit = max(SAME_LOG_PROBS.value, _ROUNDING.value * in_bfloat16)
     if apart <= limit:
         note = precision_note(_apart(recorded[rows], computed[rows], own[rows]), in_bfloat16)
-        return Link(NAME, declared, LinkVerdict.AS_DECLARED, apart, 0.0, limit, note)
+        return Link(
+            NAME, declared, LinkVerdict.AS_DECLARED, apart, 0.0, limit, _joined(note, sampled)
+        )
     note = _OTHER
     if _apart(undivided, recorded, own) <= limit:
         note = _NO_TEMPERATURE
     elif shift_of(recorded.numpy(), computed.numpy(), own.numpy()) is not None:
         note = _SHIFTED
-    return Link(NAME, declared, LinkVerdict.DIFFERS, apart, 0.0, limit, note)
+    return Link(NAME, declared, LinkVerdict.DIFFERS, apart, 0.0, limit, _joined(note, sampled))
 
 
 def log_probs_of(
-    model: Any, ids: Tensor, attention: Tensor, width: int, temperatures: Sequence[float]
+    model: Any,
+    ids: Tensor,
+    attention: Tensor,
+    width: int,
+    temperatures: Sequence[float],
+    on_row: Callable[[int], None] = lambda num_rows: None,
 ) -> tuple[Tensor, ...]:
     """Compute log_probs of each row's last ``width`` tokens, 0 at padding, once a temperature.
 
@@ -79,12 +113,14 @@ def log_probs_of(
 
     Args:
         ids, attention: [b, p + r], of any dtype.
+        on_row: called with b at each row that is done.
 
     Returns:
         float64 [b, r] a temperature.
     """
     found = torch.zeros(len(temperatures), *ids.shape, dtype=torch.float64)
     for row, attended in enumerate(attention.bool()):
+        on_row(len(ids))
         tokens = ids[row, attended].long()
         if len(tokens) < 2:
             continue
@@ -111,6 +147,19 @@ def precision_note(apart: float, in_bfloat16: float) -> Text:
         f"errors of the size of {dtype} ({in_bfloat16:.2g} in bfloat16)",
         f"误差大小与 {dtype.replace(' or ', ' 或 ')} 相当（bfloat16 下为 {in_bfloat16:.2g}）",
     )
+
+
+def _sampled(chosen: Sequence[int], num_rows: int) -> Text | None:
+    if len(chosen) == num_rows:
+        return None
+    return Text(
+        f"{len(chosen)} of {num_rows} rows, evenly spread",
+        f"{num_rows} 行中均匀取 {len(chosen)} 行",
+    )
+
+
+def _joined(note: Text, more: Text | None) -> Text:
+    return note if more is None else Text(f"{note.en}; {more.en}", f"{note.zh}；{more.zh}")
 
 
 def _apart(one: Tensor, other: Tensor, own: Tensor) -> float:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from align.core.metric import MetricLog
+from align.core.watch_record import Alarm, Trace
 from align.curves.pair import Pairing, pair_logs
 from align.watch.follow import Follower
 from align.watch.observed import Observed
-from align.watch.sequential import Alarm, alarms, watched
+from align.watch.sequential import alarms, trace, watched
 
 _EVERY_STEP = -(2**62)
+_NO_STEP = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Watch:
         self._reference, self._follower, self._names = reference, follower, names
         self._observed = Observed()
         self._shift: int | None = None
+        self._traces: dict[str, Trace] = {}
+        self._untraced = _EVERY_STEP
         steps = reference.step_range
         self._standing = Standing(None, steps[1] if steps else 0, (), (), False)
 
@@ -64,7 +68,9 @@ class Watch:
         with np.errstate(all="ignore"):
             pairing = pair_logs(self._reference, self._observed.log())
             metrics = watched(pairing, self._names)
-            found = alarms(pairing, metrics, self._from_step(pairing, changed))
+            begin = self._from_step(pairing, changed)
+            found = alarms(pairing, metrics, begin)
+        self._untraced = min(self._untraced, begin)
         self._standing = Standing(
             step=max((int(m.steps[-1]) for m in pairing.training), default=None),
             last_step=self._standing.last_step,
@@ -73,6 +79,22 @@ class Watch:
             has_news=True,
         )
         return self._standing
+
+    def traces(self) -> tuple[Trace, ...]:
+        """Return how far every tested metric has been from the reference, step by step.
+
+        What an earlier call found is kept, so that a look costs what is new.
+        """
+        with np.errstate(all="ignore"):
+            pairing = pair_logs(self._reference, self._observed.log())
+            metrics = watched(pairing, self._names)
+            for metric in metrics:
+                known = self._traces.get(metric.name)
+                found = trace(metric, len(metrics), self._untraced, known)
+                if found is not None:
+                    self._traces[metric.name] = found
+        self._untraced = _NO_STEP
+        return tuple(self._traces[m.name] for m in metrics if m.name in self._traces)
 
     def _from_step(self, pairing: Pairing, changed: int) -> int:
         """Return the first step to judge: the first new one, or all where steps move."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from align.core.document import scalar_to_json
 from align.core.text import Text
-from align.watch.sequential import Alarm
+from align.core.watch_record import Alarm, Trace
 from align.watch.watch import Standing
 
 SCHEMA_VERSION = 1
@@ -60,15 +61,41 @@ def as_document(standing: Standing, reference: str, candidate: str) -> dict[str,
         "last_step": standing.last_step,
         "text": "; ".join(text.en for text in texts),
         "text_zh": "；".join(text.zh for text in texts),
-        "alarms": [
+        "alarms": [_alarm(alarm) for alarm in standing.alarms],
+    }
+
+
+def as_record(
+    standing: Standing, traces: Sequence[Trace], reference: str, candidate: str
+) -> dict[str, Any]:
+    """Return what ``align watch -o`` writes; `dumps.readers.watch_record` reads it."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "format": "align_watch",
+        "reference": reference,
+        "candidate": candidate,
+        "step": standing.step,
+        "last_step": standing.last_step,
+        "alarms": [_alarm(alarm) for alarm in standing.alarms],
+        "traces": [
             {
-                "metric": alarm.metric,
-                "step": alarm.step,
-                "since": alarm.since,
-                "reference": scalar_to_json(alarm.reference),
-                "candidate": scalar_to_json(alarm.candidate),
-                "standard_errors": scalar_to_json(alarm.deviation),
+                "metric": each.metric,
+                "limit": scalar_to_json(each.limit),
+                "steps": list(each.steps),
+                "standard_errors": [scalar_to_json(round(d, 4)) for d in each.deviations],
+                "sizes": [scalar_to_json(round(s, 4)) for s in each.sizes],
             }
-            for alarm in standing.alarms
+            for each in traces
         ],
+    }
+
+
+def _alarm(alarm: Alarm) -> dict[str, Any]:
+    return {
+        "metric": alarm.metric,
+        "step": alarm.step,
+        "since": alarm.since,
+        "reference": scalar_to_json(alarm.reference),
+        "candidate": scalar_to_json(alarm.candidate),
+        "standard_errors": scalar_to_json(alarm.deviation),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 import torch
@@ -46,6 +47,7 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def plain_name(name: str) -> str:
     """Return a parameter's or module's name without what wrappers put into it; "" of a wrapper.
 

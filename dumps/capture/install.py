@@ -56,8 +56,19 @@ class _Hook:
         for point in self._points:
             with self._session.log.kept(f"hooking {point.name}"):
                 version = installed_version(point.package)
-                if version is None or point.fits(version):
+                if point.fits(version) if version is not None else _may_have(module, point):
                     put_in(self._session, module, point)
+
+
+def _may_have(module: ModuleType, point: HookPoint) -> bool:
+    """Tell whether a module of a version that is not known should have a hook point."""
+    if point.since == (0, 0):
+        return True
+    try:
+        attrgetter(point.attribute)(module)
+    except AttributeError:
+        return False
+    return True
 
 
 def put_in(session: Session, module: ModuleType, point: HookPoint) -> None:

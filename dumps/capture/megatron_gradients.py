@@ -71,7 +71,7 @@ def megatron_gradient_squares(
 
 
 def _counted(chunks: Sequence[nn.Module], optimizer: Any) -> Iterator[tuple[str, Tensor]]:
-    ranks, shards = _ranks(), _shards(optimizer)
+    ranks, shards = _ranks(), owned_ranges(optimizer)
     for chunk in chunks:
         layers = _layers(chunk)
         for name, parameter in chunk.named_parameters():
@@ -101,8 +101,16 @@ def _ranks() -> _Ranks:
     return _Ranks(state.get_tensor_model_parallel_rank(), data, expert())
 
 
-def _shards(optimizer: Any) -> dict[int, tuple[int, int]] | None:
-    """Return the range of each parameter that this rank owns; None without such an optimizer."""
+def owned_ranges(optimizer: Any) -> dict[int, tuple[int, int]] | None:
+    """Return the part of each parameter that this rank's distributed optimizer reduces and steps.
+
+    Args:
+        optimizer: Megatron's, alone or a chain of them.
+
+    Returns:
+        ``id(parameter) → (start, end)`` in the flattened parameter, the ``owned`` of
+        `record_gradients`; None if no optimizer is distributed: then every rank holds all.
+    """
     parts = getattr(optimizer, "chained_optimizers", [optimizer])
     distributed = [part for part in parts if hasattr(part, "gbuf_ranges")]
     if not distributed:

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from dumps.capture.gradients import plain_name
 from dumps.capture.sketch.hash import signs
 
 _SALT = 11
+_MEGATRON = "embedding.word_embeddings"
 
 
 def perturb_embeddings(model: nn.Module) -> RemovableHandle:
@@ -20,17 +22,26 @@ def perturb_embeddings(model: nn.Module) -> RemovableHandle:
     the sign is that of a hash of the element's place, so that a run repeats itself.
 
     Raises:
-        ValueError: The model has no embedding that transformers' ``get_input_embeddings`` gives.
+        ValueError: The model has no embedding that transformers' ``get_input_embeddings`` gives,
+            and none where Megatron has it.
     """
-    find = getattr(model, "get_input_embeddings", None)
-    embedding = None if find is None else find()
-    if not isinstance(embedding, nn.Module):
+    embedding = _embedding(model)
+    if embedding is None:
         raise ValueError("the model says no input embedding")
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
         return perturbed(output) if isinstance(output, Tensor) else None
 
     return embedding.register_forward_hook(hook)
+
+
+def _embedding(model: nn.Module) -> nn.Module | None:
+    find = getattr(model, "get_input_embeddings", None)
+    found = None if find is None else find()
+    if isinstance(found, nn.Module):
+        return found
+    modules = {plain_name(name): module for name, module in model.named_modules()}
+    return modules.get(_MEGATRON)
 
 
 def perturbed(tensor: Tensor) -> Tensor:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from dumps.capture.failures import FailureLog
+from dumps.capture.megatron_gradients import owned_ranges
+from dumps.capture.megatron_optimizer import loss_scale
 from dumps.capture.perturb import perturb_embeddings
 from dumps.capture.sketch.hooks import ModuleHooks
+from dumps.capture.sketch.local import Local
 from dumps.capture.sketch.recorder import Recorder
 from dumps.capture.sketch.weights import (
     parameters_of,
@@ -26,6 +30,9 @@ from dumps.capture.tensors import WholeTensors
 from dumps.capture.writer import WriteFile
 from dumps.store.tensor_records import Phase, sketch_path, sync_path
 
+Model = nn.Module | Sequence[nn.Module]
+"""The model a process has, or all chunks of it that a pipeline stage has."""
+
 
 @dataclass
 class StepSketches:
@@ -33,24 +40,27 @@ class StepSketches:
 
     Args:
         log: takes what the hooks cannot do.
+        local: what each chunk of the model is, where they are not the whole model's own
+            (`dumps.capture.sketch.megatron.megatron_parts`).
         step: activations, gradients and updates; None in a step not recorded.
         sync: weights given to the rollout engine; None where they are not recorded.
     """
 
     log: FailureLog
+    local: Sequence[Local] = ()
     step: Recorder | None = None
     sync: Recorder | None = None
-    _hooks: ModuleHooks | None = None
-    _perturbed: RemovableHandle | None = None
+    _handles: list[ModuleHooks | RemovableHandle] = field(default_factory=list)
 
     def begin(
         self,
-        model: nn.Module,
+        model: Model,
         pattern: str | None,
         *,
         outputs: bool = True,
         whole: Sequence[str] = (),
         perturbs: bool = False,
+        optimizer: Any = None,
     ) -> None:
         """Look at a model from here on.
 
@@ -59,59 +69,88 @@ class StepSketches:
             outputs: whether to look at modules at all, or at parameters alone.
             whole: shell patterns of the modules whose tensors are kept whole besides.
             perturbs: whether its embeddings are moved by one rounding unit.
+            optimizer: Megatron's, which knows what the loss is scaled with; gradients of
+                activations are recorded without that.
         """
         self.drop()
-        if perturbs:
-            self._perturbed = perturb_embeddings(model)
         self.step = Recorder(whole=WholeTensors(whole) if whole else None)
-        if outputs:
-            self._hooks = ModuleHooks(model, self.step, self.log, (pattern or "*", *whole))
+        patterns = (pattern or "*", *whole)
+        scale = loss_scale(optimizer)
+        for chunk, own in self._chunks(model):
+            if own is not None and scale is not None:
+                own = replace(own, gradient_share=own.gradient_share / float(scale))
+            if perturbs and (own is None or own.is_first):
+                self._handles.append(perturb_embeddings(chunk))
+            if outputs:
+                hooks = ModuleHooks(chunk, self.step, self.log, patterns, local=own)
+                self._handles.append(hooks)
+
+    def expect(self, **said: Tensor) -> None:
+        """Say of the next pass what its call does not (`ModuleHooks.expect`)."""
+        for handle in self._handles:
+            if isinstance(handle, ModuleHooks):
+                handle.expect(**said)
 
     def drop(self) -> None:
         """Take the hooks away and forget the step."""
-        if self._hooks is not None:
-            self._hooks.remove()
-        if self._perturbed is not None:
-            self._perturbed.remove()
-        self.step = self._hooks = self._perturbed = None
+        for handle in self._handles:
+            handle.remove()
+        self.step, self._handles = None, []
 
-    def update(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer | None
-    ) -> Callable[[], None]:
+    def update(self, model: Model, optimizer: Any) -> Callable[[], None]:
         """Sketch the gradients before an optimizer step; return what sketches the step itself.
 
-        In between it holds a copy of the parameters of this rank.
+        In between it holds a copy of what this rank steps.
+
+        Args:
+            optimizer: torch's or Megatron's; None where it is not known.
         """
         recorder = self.step
         if recorder is None:
             return lambda: None
-        record_gradients(recorder, model)
-        before = parameters_of(model)
+        chunks, owned = self._chunks(model), owned_ranges(optimizer)
+        scale = loss_scale(optimizer)
+        for chunk, own in chunks:
+            record_gradients(recorder, chunk, local=own, owned=owned, scale=scale)
+        before = [parameters_of(chunk, optimizer) for chunk, _ in chunks]
 
         def after() -> None:
-            record_update(recorder, model, before)
-            if optimizer is not None:
-                record_moments(recorder, model, optimizer)
+            for (chunk, own), values in zip(chunks, before, strict=True):
+                record_update(recorder, chunk, values, local=own, optimizer=optimizer)
+                if optimizer is not None:
+                    record_moments(recorder, chunk, optimizer, local=own)
             recorder.update += 1
 
         return after
 
-    def record_sync(self, model: nn.Module, engine_dtype: torch.dtype | None) -> None:
+    def record_sync(self, model: Model, engine_dtype: torch.dtype | None) -> None:
         """Sketch the weights as they are, and as the engine's dtype rounds them."""
         self.sync = Recorder()
-        record_parameters(self.sync, model, Phase.PARAMETER)
-        if engine_dtype is not None and any(p.dtype != engine_dtype for p in model.parameters()):
-            record_parameters(self.sync, model, Phase.SENT, engine_dtype)
+        for chunk, own in self._chunks(model):
+            record_parameters(self.sync, chunk, Phase.PARAMETER, local=own)
+            if engine_dtype is None:
+                continue
+            if any(parameter.dtype != engine_dtype for parameter in chunk.parameters()):
+                record_parameters(self.sync, chunk, Phase.SENT, engine_dtype, local=own)
+
+    def _chunks(self, model: Model) -> list[tuple[nn.Module, Local | None]]:
+        chunks = [model] if isinstance(model, nn.Module) else list(model)
+        parts: Sequence[Local | None] = self.local or [None] * len(chunks)
+        return list(zip(chunks, parts, strict=True))
 
     def end(self, step: int, rank: int) -> Iterator[Part]:
         """End a step: yield what it was, and the weights that the next one begins with."""
-        ended, sync = self.step, self.sync
+        ended = self.step
         self.drop()
-        self.sync = None
         if ended is not None and ended.sums:
             yield Part(sketch_path(Path(), step, rank), step, rank, ended)
+        yield from self.end_sync(step + 1, rank)
+
+    def end_sync(self, step: int, rank: int) -> Iterator[Part]:
+        """Yield the weights that a step begins with, once `record_sync` has sketched them."""
+        sync, self.sync = self.sync, None
         if sync is not None and sync.sums:
-            yield Part(sync_path(Path(), step + 1, rank), step + 1, rank, sync)
+            yield Part(sync_path(Path(), step, rank), step, rank, sync)
 
 
 @dataclass(frozen=True)

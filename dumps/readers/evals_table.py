@@ -2,7 +2,8 @@
 
 A column names the data set; scores stand in a column of that name or, as OpenCompass writes them,
 in one column a model. ``95@repeat4`` is the mean of four answers a question; a score above 1 is in
-percent; ``-`` is no score.
+percent; ``-`` is no score. A task's category stands in a column of that name, or in the row of
+dashes above it (``--------- Reasoning ---------``), as OpenCompass heads its parts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _ERROR = ("stderr", "standard error", "se")
 _COUNT = ("num", "n", "samples", "num_samples", "count", "样本数")
 _VARIANT = ("hardware", "device", "model", "note", "platform", "设备")
 _METRIC = ("metric",)
+_GROUP = ("category", "group", "capability", "domain", "类别", "分类", "能力", "领域")
 _MODE = ("mode", "version")
+_HEADING = re.compile(r"-{3,}\s*([^\s-].*?)\s*-{3,}$")
 _NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)\s*(%?)(?:\s*@\s*(?:repeat|avg|k=?)?(\d+))?$")
 _AVERAGED = re.compile(r"(?:avg|mean)@(\d+)", re.IGNORECASE)
 
@@ -35,6 +38,7 @@ _AVERAGED = re.compile(r"(?:avg|mean)@(\d+)", re.IGNORECASE)
 class _Row:
     line: int
     cells: dict[str, str]
+    heading: str | None  # category of the rows below it
 
 
 def _sniff(glimpse: Glimpse) -> bool:
@@ -86,13 +90,18 @@ def _cells(line: str) -> list[str]:
 
 def _rows(lines: Sequence[str], start: int) -> Iterator[_Row]:
     names = [name.lower() for name in _cells(lines[start])]
+    heading = None
     for number, line in enumerate(lines[start + 1 :], start + 2):
         cells = _cells(line)
+        head = _HEADING.match(cells[0]) if cells else None
+        if head is not None:
+            heading = head[1].lower()
+            continue
         if not line.strip() or all(re.fullmatch(r":?-+:?", cell) for cell in cells):
             continue
         if len(cells) < len(names):
             return  # the table ends
-        yield _Row(number, dict(zip(names, cells, strict=False)))
+        yield _Row(number, dict(zip(names, cells, strict=False)), heading)
 
 
 def _scores(row: _Row) -> Iterator[Score]:
@@ -100,7 +109,7 @@ def _scores(row: _Row) -> Iterator[Score]:
     if not task:
         return
     named = [n for n in row.cells if n in _SCORE]
-    known = {*_TASK, *_ERROR, *_COUNT, *_METRIC, *_MODE, *_SCORE}
+    known = {*_TASK, *_ERROR, *_COUNT, *_METRIC, *_MODE, *_SCORE, *_GROUP}
     by_model = [n for n in row.cells if n not in known] if not named else []
     for column in named or by_model:
         match = _NUMBER.match(row.cells[column])
@@ -113,7 +122,8 @@ def _score(row: _Row, task: str, match: re.Match[str], variant: str | None) -> S
     scale = 100.0 if percent or raw > 1 else 1.0
     error, count = _number(_first(row, _ERROR)), _number(_first(row, _COUNT))
     averaged = _AVERAGED.search(f"{_first(row, _METRIC) or ''} {task}")
-    known = {*_TASK, *_SCORE, *_ERROR, *_COUNT, *_VARIANT, *_METRIC, *_MODE}
+    known = {*_TASK, *_SCORE, *_ERROR, *_COUNT, *_VARIANT, *_METRIC, *_MODE, *_GROUP}
+    group = _first(row, _GROUP)
     stated = _first(row, _VARIANT) == variant
     return Score(
         task=task.lower(),
@@ -122,6 +132,7 @@ def _score(row: _Row, task: str, match: re.Match[str], variant: str | None) -> S
         stderr=None if error is None else error / scale,
         num_samples=None if count is None else int(count),
         repeats=int(repeats or (averaged[1] if averaged else 1)),
+        group=row.heading if group is None else group.lower(),
         variant=variant,
         settings={
             name: cell

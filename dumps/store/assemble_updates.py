@@ -127,17 +127,22 @@ def _numbers(parts: Sequence[CapturedStep]) -> dict[str, Array]:
     count = max(part.num_updates for part in parts)
     squares = [[sum(p.gradient_squares(u).values()) for p in parts] for u in range(count)]
     norms = [[_scalar(p, f"update.{u}.grad_norm") for p in parts] for u in range(count)]
-    losses = [[_loss(p, u) for p in parts] for u in range(count)]
+    losses = [[_loss(p, u) for p in parts if _has_losses(p, u)] for u in range(count)]
     columns = {
         "align/norm_of_gradients": [math.sqrt(sum(each)) or math.nan for each in squares],
         "actor/grad_norm": [each[0] for each in norms],
-        "actor/pg_loss": [sum(each) / len(each) for each in losses],
+        "actor/pg_loss": [sum(each) / len(each) if each else math.nan for each in losses],
     }
     return {
         name: np.array(values, np.float64)
         for name, values in columns.items()
         if not any(map(math.isnan, values))
     }
+
+
+def _has_losses(part: CapturedStep, update: int) -> bool:
+    """Tell the ranks that record losses from those that share a model with one that does."""
+    return f"update.{update}.micro.0.policy_loss" in part.tensors
 
 
 def _loss(part: CapturedStep, update: int) -> float:

@@ -15,6 +15,7 @@ from align.core.evaluation import EvalResults
 from align.core.metric import MetricLog
 from align.core.rollout import RolloutBatch
 from align.core.run import Artifact, ArtifactKind, Run
+from align.core.watch_record import WatchRecord
 from dumps.readers.reader import Progress, no_progress
 from dumps.readers.registry import reader_named
 from dumps.store.merge_metrics import merge_logs
@@ -87,6 +88,11 @@ class RunData:
     def evals(self) -> tuple[EvalResults, ...]:
         """Results of benchmarks, in path order."""
         return tuple(self._each(ArtifactKind.EVALS))
+
+    @cached_property
+    def watches(self) -> tuple[WatchRecord, ...]:
+        """What `align watch` saw of this run while it trained, in path order."""
+        return tuple(self._each(ArtifactKind.WATCH))
 
     @cached_property
     def tokenizers(self) -> tuple[RawConfig, ...]:

@@ -183,6 +183,33 @@ def test_a_task_that_got_worse_fails_though_the_average_passes(tmp_path: Path) -
     assert judge(reference, twin, (), policy).outcome is Outcome.PASS
 
 
+@pytest.mark.parametrize(("axis", "outcome"), [("step", Outcome.FAIL), ("tokens", Outcome.PASS)])
+def test_runs_whose_batches_differ_are_judged_at_equal_tokens_where_the_policy_says(
+    tmp_path: Path, axis: str, outcome: Outcome
+) -> None:
+    policy = policy_file(
+        tmp_path,
+        f"axis: {axis}\nclauses:\n"
+        "  - {formula: absolute_error, metrics: [critic/score/mean], limit: 0.04}",
+    )
+    rng, sides = np.random.default_rng(3), []
+    for name, num, tokens in (("whole", 400, 2e4), ("half", 800, 1e4)):
+        steps = np.arange(1, num + 1)
+        scores = 0.6 * (1 - np.exp(-tokens * steps / 4e6)) + 0.01 * rng.normal(size=num)
+        lines = (
+            f"step:{step} - critic/score/mean:{score!r} - perf/total_num_tokens:{tokens}\n"
+            for step, score in zip(steps.tolist(), scores.tolist(), strict=True)
+        )
+        (tmp_path / f"{name}.log").write_text("".join(lines))
+        sides.append(load(tmp_path / f"{name}.log"))
+    assert judge(sides[0], sides[1], (), policy).outcome is outcome
+
+
+def test_an_axis_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="use step, samples, tokens, hours"):
+        policy_file(tmp_path, "axis: days\nclauses: [{formula: coverage}]")
+
+
 def test_reward_functions_of_mindspeed_rl_are_tasks_too() -> None:
     names = ("grpo/acc_rewards/mean", "grpo/format_rewards/mean")
     from align.acceptance.tasks import task_curves
@@ -193,7 +220,7 @@ def test_reward_functions_of_mindspeed_rl_are_tasks_too() -> None:
         for _ in range(2)
     ]
     empty = RunData(discover([Path(__file__)])).rollouts
-    found = task_curves(pair_logs(*logs), empty, empty, read_policy("reward"))
+    found = task_curves(pair_logs(*logs), (empty, empty), read_policy("reward"))
     assert [curve.task for curve in found] == ["grpo/acc", "grpo/format"]
 
 

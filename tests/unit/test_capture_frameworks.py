@@ -321,6 +321,9 @@ def mindspeed_rl() -> tuple[ModuleType, ...]:
             self.model = [nn.Linear(2, 1, bias=False)]
             self.optimizer = Optimizer()
 
+        def _get_forward_batch_info(self, batch_iter: Any) -> Any:
+            """Make nothing of a micro-batch."""
+
         def update(self, data: Any, kl_ctrl: Any = None) -> Any:
             for _ in range(2):
                 self.model[0].weight.grad = torch.tensor([[3.0, 4.0]])
@@ -350,6 +353,12 @@ def mindspeed_rl() -> tuple[ModuleType, ...]:
 
         def __init__(self) -> None:
             self.engine = engines.BaseTrainingEngine()
+
+        def generate_sequences(self) -> None:
+            """Answer nothing."""
+
+        def enter_infer_mode(self) -> None:
+            """Give no weights."""
 
         def update(self, kl_ctrl: Any = None, skip_actor_log_prob: bool = False) -> None:
             self.engine.update({}, kl_ctrl)

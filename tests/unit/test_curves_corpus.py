@@ -112,7 +112,7 @@ def test_near_repeats_have_a_class_an_order_and_no_invented_cause(corpus: Path) 
     assert "Repeat the reference" in verdict.next_step.en
 
 
-def test_sync_and_async_are_told_apart_at_the_first_step_and_by_a_drift(corpus: Path) -> None:
+def test_sync_and_async_part_at_the_first_step_and_for_good(corpus: Path) -> None:
     # From the event files: at step 1 reward, length and entropy are equal, pg_loss is not
     # (-0.0319 against 0.0001); reward and length part at step 2.
     result = compare_paths(corpus / "metrics/tb_gsm8k_sync", corpus / "metrics/tb_gsm8k_async")
@@ -120,7 +120,7 @@ def test_sync_and_async_are_told_apart_at_the_first_step_and_by_a_drift(corpus: 
     assert first.title.en.startswith("At step 1 ")
     assert "actor/pg_loss" in first.title.en and first.title.en.endswith("at step 2")
     kl = cells(result, "curves.metrics", "actor/kl_loss")
-    assert str(kl["class"]) == "drift"
+    assert str(kl["class"]) == "step or drift"  # the values do not tell which
     assert isinstance(kl["onset"], int) and 20 <= kl["onset"] <= 60
 
 

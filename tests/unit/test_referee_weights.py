@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from align.core.config_value import (
 from align.core.errors import RunError
 from align.referee.link import Link, LinkVerdict
 from align.referee.step_batch import StepBatch
-from align.referee.weights_link import weights_link
+from align.referee.weights_link import Recomputation, even_sample, weights_link
 from align.weights.load_model import load_model
 from tests.unit.layer_runs import batch, tiny_qwen2
 
@@ -65,9 +66,16 @@ def recorded(
     }
 
 
-def link(tensors: dict[str, Tensor], folder: Path, config: EffectiveConfig) -> Link:
-    model = load_model(folder, "float64", "sdpa")
-    return weights_link(StepBatch(1, tensors, None), config, model)
+def link(
+    tensors: dict[str, Tensor],
+    folder: Path,
+    config: EffectiveConfig,
+    dtype: str = "float64",
+    num_rows: int | None = None,
+    on_row: Callable[[int], None] = lambda num_rows: None,
+) -> Link:
+    given = Recomputation(load_model(folder, dtype, "sdpa"), num_rows, on_row)
+    return weights_link(StepBatch(1, tensors, None), config, given)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -92,6 +100,34 @@ def test_the_dtype_that_the_run_computed_in_is_read_off_its_errors(
     found = link(recorded(tiny_qwen2().to(dtype), 1.0), folder, declaring(1.0))
     assert found.verdict is LinkVerdict.AS_DECLARED
     assert found.note is not None and named in found.note.en
+
+
+def test_a_sample_of_rows_is_spread_evenly_and_said(folder: Path) -> None:
+    assert even_sample(10, 2) == [2, 7] and even_sample(4, 9) == [0, 1, 2, 3]
+    assert even_sample(5, None) == list(range(5)) and even_sample(512, 1) == [256]
+    tensors = {name: t.repeat(4, 1) for name, t in recorded(tiny_qwen2(), 1.0).items()}
+    num, seen = len(tensors["input_ids"]), list[int]()
+    found = link(tensors, folder, declaring(1.0), num_rows=3, on_row=seen.append)
+    assert found.verdict is LinkVerdict.AS_DECLARED and seen == [3, 3, 3]
+    assert found.note is not None and f"3 of {num} rows, evenly spread" in found.note.en
+    # A row outside the sample is not looked at; one inside it is.
+    chosen = even_sample(num, 3)
+    for row, verdict in (
+        (next(n for n in range(num) if n not in chosen), LinkVerdict.AS_DECLARED),
+        (chosen[1], LinkVerdict.DIFFERS),
+    ):
+        changed = {name: tensor.clone() for name, tensor in tensors.items()}
+        changed["old_log_probs"][row] -= 2.0
+        assert link(changed, folder, declaring(1.0), num_rows=3).verdict is verdict
+
+
+def test_float32_tells_the_same_as_float64_with_half_the_memory(folder: Path) -> None:
+    tensors = recorded(tiny_qwen2().to(torch.bfloat16), 0.7)
+    links = [link(tensors, folder, declaring(0.7), dtype) for dtype in ("float64", "float32")]
+    assert {found.verdict for found in links} == {LinkVerdict.AS_DECLARED}
+    assert all(f.note is not None and "of bfloat16" in f.note.en for f in links)
+    wrong = link(tensors, folder, declaring(1.0), "float32")
+    assert wrong.verdict is LinkVerdict.DIFFERS
 
 
 def test_a_temperature_that_is_not_applied_is_said(folder: Path) -> None:

@@ -20,12 +20,11 @@ import torch
 import dumps.capture
 from align.layers.captured import captured_steps
 from align.layers.measure import difference
-from dumps.capture import device
-from dumps.capture.device import full_float32, product, square_sum, start_copy
+from dumps.capture.device import full_float32, square_sum, start_copy
 from dumps.capture.failures import FailureLog
-from dumps.capture.sketch.hash import signs, splitmix64
+from dumps.capture.sketch.hash import SIDE, signs, splitmix64
 from dumps.capture.sketch.recorder import Recorder
-from dumps.capture.sketch.sums import IndexSigns, sums_of
+from dumps.capture.sketch.sums import COLUMN_SALT, ROW_SALT, IndexSigns, sums_of
 from dumps.capture.sketch.write import submit_step
 from dumps.capture.writer import Writer
 from dumps.readers.sketches import read
@@ -158,8 +157,8 @@ def test_a_large_tensor_is_summed_up_in_blocks_as_exactly_as_a_small_one() -> No
     assert whole.exact is not None
     assert int(whole.exact[0]) == 2
     assert float(whole.total) == pytest.approx(float(wide.sum()), rel=1e-6)
-    exact = rows[0].double().T @ wide @ columns[0].double()
-    assert float((whole.sketch - exact).norm() / exact.norm()) < 2e-6
+    exact = rows[0].double() @ wide @ columns[0].double()
+    assert float((whole.products - exact).norm() / exact.norm()) < 2e-6
     assert int(whole.digest) == int(rows[1] * columns[1])
 
 
@@ -168,18 +167,22 @@ def test_a_sum_of_squares_over_many_elements_keeps_its_digits() -> None:
     assert float(square_sum(block)) == pytest.approx(float(block.double().square().sum()), rel=2e-5)
 
 
-@pytest.mark.parametrize("shape", [(1, 64), (700, 100), (64, 1500)])
-def test_products_are_those_of_float64_whoever_computes_them(
-    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 64), (1, 1), (5, 3000), (700, 100), (64, 1500), (9000, 70)])
+def test_products_and_totals_are_those_of_float64_whatever_the_shape(
+    shape: tuple[int, int], dtype: torch.dtype
 ) -> None:
-    block = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    sign = signs(torch.arange(shape[1]), 2, 16)
-    exact = block.double() @ sign.double()
-    for has in (True, False):
-        if not has:
-            monkeypatch.setattr(device, "onednn_linear", lambda: None)
-        error = (product(block, sign) - exact).norm() / exact.norm()
-        assert float(error) < 1e-6
+    generator = torch.Generator().manual_seed(0)
+    block = (torch.randn(shape, generator=generator) + 0.5).to(dtype)
+    cpu, made = torch.device("cpu"), IndexSigns()
+    found = sums_of(block, made.rows(3, shape[0], cpu), made.columns(5, shape[1], cpu))
+    row_signs = signs(torch.arange(3, 3 + shape[0]), ROW_SALT, SIDE).double()
+    column_signs = signs(torch.arange(5, 5 + shape[1]), COLUMN_SALT, SIDE).double()
+    exact = row_signs.T @ block.double() @ column_signs
+    assert float((found.sketch - exact).norm() / exact.norm()) < 1e-6
+    assert float(found.total) == pytest.approx(float(block.double().sum()), rel=1e-6)
+    assert (float(found.minimum), float(found.maximum)) == (float(block.min()), float(block.max()))
+    assert found.dtype == str(dtype).removeprefix("torch.")
 
 
 def test_copies_keep_names_values_and_types() -> None:

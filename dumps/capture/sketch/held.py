@@ -55,11 +55,13 @@ class Held:
         """Return the blocks of the whole parameter that a tensor from `of` is; None if unknown.
 
         Args:
-            owned: range of the flat tensor that this process has to itself.
+            owned: range of the flat parameter that this process has to itself; the tensor is
+                that range alone, or all of which it is one.
         """
         if owned is not None:
-            flat = tensor.reshape(-1)[owned[0] : owned[1]]
-            return list(flat_blocks(flat, owned[0], self.shape))
+            flat, (start, end) = tensor.reshape(-1), owned
+            flat = flat if len(flat) == end - start else flat[start:end]
+            return list(flat_blocks(flat, start, self.shape))
         if self.start is not None:
             return list(flat_blocks(tensor.reshape(-1), self.start, self.shape))
         if hasattr(self.key, "placements"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
@@ -18,12 +17,13 @@ from torch import Tensor, nn
 from dumps.capture.gradients import local as local_part
 from dumps.capture.gradients import plain_name
 from dumps.capture.sketch.held import gradient_share
-from dumps.capture.sketch.local import Local
+from dumps.capture.sketch.local import Local, fits
 from dumps.capture.sketch.pass_tokens import bounds_of, tokens_of_pass
 from dumps.capture.sketch.recorder import Recorder
 from dumps.capture.sketch.targets import (
     Reading,
     Target,
+    dense,
     first_tensor,
     output_targets,
     readings,
@@ -50,7 +50,7 @@ class ModuleHooks:
 
     Args:
         root: called with the ids of the tokens.
-        patterns: shell patterns of module names.
+        patterns: shell patterns of module names, of those here or of those in the whole model.
         sequence_first: activations are [s, b, …]; matters only where s = b.
         local: what the modules are, where they are not the whole model's own.
     """
@@ -66,21 +66,31 @@ class ModuleHooks:
         local: Local | None = None,
     ) -> None:
         self._recorder, self._log = recorder, log
-        self._local = local or Local(
-            sequence_first=sequence_first, gradient_share=gradient_share(root)
-        )
+        own = local or Local(sequence_first=sequence_first, gradient_share=gradient_share(root))
+        self._local = own.of_modules(patterns)
         self._tokens: list[Tokens] = []
         self._part: Tokens | None = None
         self._depth = 0
         self._first_kind: bool | None = None
         self._records_forward = False
+        self._said: Mapping[str, Tensor] = {}
+        self._targets: dict[str, tuple[Target, ...]] = {}
         self._handles = [
             root.register_forward_pre_hook(self._enter, with_kwargs=True),
             root.register_forward_hook(self._leave, always_call=True),
         ]
         for plain, module in _hooked(root, recorder).items():
-            if any(fnmatchcase(plain, pattern) for pattern in patterns):
+            if self._local.has(plain) or fits(plain, patterns):
                 self._handles.append(module.register_forward_hook(self._hook(plain)))
+
+    def expect(self, **said: Tensor) -> None:
+        """Say of the next pass what its call does not: it is keyed as if called with this too.
+
+        Args:
+            said: attention_mask [b, s] (0 at padding), position_ids, cu_seqlens; or sequences, the
+                whole ones [b, …], nested.
+        """
+        self._said = said
 
     def remove(self) -> None:
         """Take every hook away."""
@@ -93,6 +103,7 @@ class ModuleHooks:
             return
         self._tokens, self._part = [], None
         grad = torch.is_grad_enabled()
+        kwargs, self._said = {**kwargs, **self._said}, {}
         with self._log.kept("token keys"), torch.no_grad():
             self._tokens = tokens_of_pass(args, kwargs, self._local.sequences)
             if not self._tokens:
@@ -127,14 +138,17 @@ class ModuleHooks:
         if self._local.outputs is None and any(fnmatchcase(name, p) for p in CLOSING):
             inputs = (Target(name),)
 
+        place = f"sketch of {name}"
+
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             if not self._tokens:
                 return
-            with self._log.kept(f"sketch of {name}"):
+            with self._log.kept(place):
                 tensor = first_tensor(args) if inputs or self._keeps_input(name) else None
                 if tensor is not None and self._counts_forward:
                     if inputs:
-                        self._record(Reading(name, tensor), Phase.INPUT, inputs)
+                        given = tensor.detach()
+                        self._record(given, Phase.INPUT, name, inputs, self._tokens_of(given))
                     else:
                         self._keep_input(name, tensor.detach())
                 for reading in readings(name, output):
@@ -162,36 +176,47 @@ class ModuleHooks:
         return self._records_forward and not in_backward()
 
     def _record_output(self, reading: Reading) -> None:
-        targets, known = output_targets(reading.name, self._local), self._local.outputs
-        if known is not None and reading.name not in known:
-            self._recorder.unaligned.add(reading.name)
+        name, known = reading.name, self._local.outputs
+        if known is not None and name not in known:
+            self._recorder.unaligned.add(name)
+        targets = self._targets.get(name)
+        if targets is None:
+            targets = self._targets[name] = output_targets(name, self._local)
         if not targets:
             return
-        if self._counts_forward:
-            self._record(reading, Phase.FORWARD, targets)
-        if reading.tensor.requires_grad and self._recorder.update == 0:
-            self._watch_gradient(reading, targets)
-
-    def _record(self, reading: Reading, phase: str, targets: Sequence[Target]) -> None:
-        tensor = reading.dense(reading.tensor.detach())
+        tensor = reading.tensor.detach()
         found = self._tokens_of(tensor)
+        if self._counts_forward:
+            self._record(reading.dense(tensor), Phase.FORWARD, name, targets, found)
+        if found is not None and reading.tensor.requires_grad and self._recorder.update == 0:
+            self._watch_gradient(reading, targets, found)
+
+    def _record(
+        self,
+        tensor: Tensor,
+        phase: str,
+        name: str,
+        targets: Sequence[Target],
+        found: Tokens | None,
+    ) -> None:
         if found is None:
-            self._recorder.unaligned.add(reading.name)
+            self._recorder.unaligned.add(name)
         else:
             self._add(phase, self._counted(targets, found), tensor, found)
 
-    def _watch_gradient(self, reading: Reading, targets: Sequence[Target]) -> None:
-        found = self._tokens_of(reading.tensor.detach())
-        counted = [] if found is None else self._counted(targets, found)
-        if found is None or not counted:
+    def _watch_gradient(self, reading: Reading, targets: Sequence[Target], tokens: Tokens) -> None:
+        counted = self._counted(targets, tokens)
+        if not counted:
             return
-        own = replace(reading, tensor=reading.tensor.detach()[:0])  # so as not to keep it alive
+        chosen, width = reading.chosen, reading.width  # the reading would keep its tensor alive
+        place = f"sketch of the gradient of {reading.name}"
 
         def hook(gradient: Tensor) -> None:
-            with self._log.kept(f"sketch of the gradient of {own.name}"), torch.no_grad():
-                own_gradient, share = local_part(gradient), self._local.gradient_share
-                scaled = own_gradient if share == 1 else own_gradient * share
-                self._add(Phase.GRADIENT, counted, own.dense(scaled), found)
+            with self._log.kept(place), torch.no_grad():
+                scaled, share = local_part(gradient), self._local.gradient_share
+                if share != 1:
+                    scaled = scaled * share
+                self._add(Phase.GRADIENT, counted, dense(scaled, chosen, width), tokens)
 
         reading.tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
@@ -207,10 +232,11 @@ class ModuleHooks:
                 target.name, phase, features, tokens, shape, first_feature=target.first
             )
 
-    def _counted(self, targets: Sequence[Target], tokens: Tokens) -> list[Target]:
+    def _counted(self, targets: Sequence[Target], tokens: Tokens) -> Sequence[Target]:
         """Return what no rank before this one of the tensor-parallel group has as well."""
-        is_repeated = self._local.tensor_rank > 0 and tokens is not self._part
-        return [target for target in targets if not (is_repeated and target.is_whole)]
+        if not self._local.tensor_rank or tokens is self._part:
+            return targets
+        return [target for target in targets if not target.is_whole]
 
     def _tokens_of(self, tensor: Tensor) -> Tokens | None:
         candidates = self._tokens if self._part is None else [*self._tokens, self._part]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from align.layout.address import Address
+from align.layout.blocks import ROUTING
 from align.layout.rank_weights import RankWeight
 
 Gather = Callable[[Tensor], Sequence[Tensor]]
@@ -85,3 +87,37 @@ class Local:
     gradient_share: float = 1.0
     sequence_first: bool = False
     sequences: SharedSequences | None = None
+
+    def of_modules(self, patterns: Sequence[str]) -> Local:
+        """Return the same with the addresses alone that fit shell patterns.
+
+        A pattern is of the module here, or of what it is in the whole model: of a fused layer
+        only some outputs may fit.
+        """
+        if self.outputs is None:
+            return self
+        return replace(
+            self,
+            outputs=_fitting(self.outputs, patterns),
+            inputs=_fitting(self.inputs, patterns),
+        )
+
+    def has(self, module: str) -> bool:
+        """Tell whether anything of a module here has an address."""
+        known = (self.outputs or {}, self.inputs)
+        names = (module, f"{module}.{ROUTING}")
+        return any(addresses.get(name) for addresses in known for name in names)
+
+
+def fits(name: str, patterns: Sequence[str]) -> bool:
+    """Tell whether a name fits one of some shell patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _fitting(
+    addresses: Mapping[str, tuple[Address, ...]], patterns: Sequence[str]
+) -> dict[str, tuple[Address, ...]]:
+    return {
+        module: tuple(a for a in known if fits(module, patterns) or fits(a.name, patterns))
+        for module, known in addresses.items()
+    }

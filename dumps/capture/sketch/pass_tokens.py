@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dumps.capture.sketch.local import SharedSequences
-from dumps.capture.sketch.token_keys import Tokens, kept, tokens_of
+from dumps.capture.sketch.token_keys import Tokens, kept, places_of, prefix_keys, tokens_of
 
 _BOUNDS = ("cu_seq_lens_q", "cu_seqlens_q", "cu_seqlens")
 
@@ -20,13 +20,18 @@ def tokens_of_pass(
     """Key the tokens a model is called with.
 
     Args:
-        args, kwargs: of the call; the ids are input_ids or the first one, [b, s] or [t].
+        args, kwargs: of the call; the ids are input_ids or the first one, [b, s] or [t]. Where a
+            model is called with padding that looks like tokens, or as later pipeline stages are
+            with no such ids, sequences are what they are made of: [b, …], nested.
         shared: how ranks share the sequences, whose ids are then gathered.
 
     Returns:
         the tokens, and those transformers' logits_to_keep leaves; none without ids.
     """
     ids = kwargs.get("input_ids", args[0] if args else None)
+    whole = kwargs.get("sequences")
+    if isinstance(whole, Tensor) and whole.is_nested:
+        return [_laid_out(whole, ids, _padded_bounds(kwargs), shared)]
     if not isinstance(ids, Tensor) or ids.ndim not in (1, 2) or ids.is_floating_point():
         return []
     ids = ids[None] if ids.ndim == 1 else ids
@@ -58,6 +63,35 @@ def _padded_bounds(kwargs: Mapping[str, Any]) -> Tensor | None:
     """Return the bounds of packed sequences that are padded, each to a length ranks can share."""
     padded = getattr(kwargs.get("packed_seq_params"), "cu_seqlens_q_padded", None)
     return padded if isinstance(padded, Tensor) else None
+
+
+def _laid_out(
+    whole: Any, ids: Tensor, padded: Tensor | None, shared: SharedSequences | None
+) -> Tokens:
+    """Key whole sequences where the padded form of them has them.
+
+    Args:
+        whole: nested [b, …].
+        ids: what the model is called with: [b, s], or packed [1, t], or the sequences themselves.
+        padded: cumulated lengths of packed sequences with their padding; None for [b, s].
+    """
+    values, ends = whole.values(), whole.offsets()
+    ranks = 1 if shared is None else shared.ranks
+    if padded is None:
+        count, length = len(ends) - 1, ids.shape[1] * ranks
+        starts = torch.arange(count, device=values.device) * length
+    elif ids.is_nested:
+        count, length, starts = 1, int(padded[-1]), padded[:-1]  # waits for the device
+    else:
+        count, length, starts = 1, ids.shape[-1] * ranks, padded[:-1]
+    moved = (starts.to(ends) - ends[:-1]).repeat_interleave(ends.diff(), output_size=len(values))
+    place = torch.arange(len(values), device=values.device)
+    begins = torch.isin(place, ends[:-1])
+    tokens = Tokens((count, length), place + moved, prefix_keys(values, begins), places_of(begins))
+    if shared is None:
+        return tokens
+    own = kept(tokens, shared.places(length // ranks, padded)[shared.rank])
+    return tokens if own is None else own
 
 
 def _together(parts: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from dumps.capture.sketch.repeat import Repeat
-from dumps.capture.sketch.sums import IndexSigns, Sums, sums_of
+from dumps.capture.sketch.rooms import Rooms
+from dumps.capture.sketch.sums import IndexSigns, Signs, Sums, sums_of
 from dumps.capture.sketch.token_keys import Tokens
 from dumps.capture.tensors import WholeTensors
 
@@ -35,6 +36,7 @@ class Recorder:
     whole: WholeTensors | None = None
     _signs: IndexSigns = field(default_factory=IndexSigns)
     _last: Repeat = field(default_factory=Repeat)
+    _rooms: Rooms = field(default_factory=Rooms)
 
     def add_tokens(
         self,
@@ -59,7 +61,7 @@ class Recorder:
         made = self._last.of(
             rows,
             (id(tokens), first_feature),
-            lambda: sums_of(rows, (tokens.signs, tokens.digest), columns),
+            lambda: self._sums_of(rows, (tokens.signs, tokens.digest), columns),
         )
         self._add(name, phase, made, tuple(shape))
 
@@ -103,8 +105,20 @@ class Recorder:
         start, column = (0, first_row) if vector else (first_row, first_column)
         rows = self._signs.rows(start, len(flat), flat.device)
         columns = self._signs.columns(column, flat.shape[1], flat.device)
-        made = sums_of(flat, rows, columns, counts_bfloat16=counts_bfloat16)
+        made = self._sums_of(flat, rows, columns, counts_bfloat16)
         self._add(name, phase, made, tuple(tensor.shape))
+
+    def _sums_of(
+        self, tensor: Tensor, rows: Signs, columns: Signs, counts_bfloat16: bool = False
+    ) -> Sums:
+        return sums_of(
+            tensor,
+            rows,
+            columns,
+            counts_bfloat16=counts_bfloat16,
+            digest_of_all=self._signs.digest(rows, columns),
+            room=self._rooms.take(tensor.device),
+        )
 
     def _add(self, name: str, phase: str, made: Sums, shape: tuple[int, ...]) -> None:
         key = (name, phase, self.update)

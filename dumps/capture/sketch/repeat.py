@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -29,14 +30,24 @@ class Repeat:
         Args:
             keys: what else the sums depend on.
         """
-        if tensor.is_inference():  # has no version
+        if tensor.is_inference() or _hides_changes():  # has no version, or one that says nothing
             return make()
-        storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+        storage = tensor.untyped_storage()
         place = (
-            *(tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype),
-            *(tensor._version, keys),
+            *(storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride()),
+            *(tensor.dtype, tensor._version, keys),
         )
-        if self._sums is None or storage != self._storage or place != self._place:
-            self._storage, self._place, self._sums = storage, place, make()
-            return self._sums
-        return replace(self._sums)
+        if self._sums is not None and place == self._place:
+            return replace(self._sums)
+        made = make()
+        self._storage = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+        self._place, self._sums = place, made
+        return made
+
+
+def _hides_changes() -> bool:
+    """Tell a forward pass without gradients, in which a tensor can change at the same version.
+
+    Megatron then adds the residual in place, and `make_viewless_tensor` begins versions anew.
+    """
+    return not torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1

@@ -56,10 +56,14 @@ class Reading:
 
     def dense(self, tensor: Tensor) -> Tensor:
         """Return a tensor like the one read with all its features."""
-        if self.chosen is None:
-            return tensor
-        empty = tensor.new_zeros(len(tensor), self.width)
-        return empty.scatter(1, self.chosen, tensor)
+        return dense(tensor, self.chosen, self.width)
+
+
+def dense(tensor: Tensor, chosen: Tensor | None, width: int) -> Tensor:
+    """Return a tensor with all its features, given those chosen of them; see `Reading`."""
+    if chosen is None:
+        return tensor
+    return tensor.new_zeros(len(tensor), width).scatter(1, chosen, tensor)
 
 
 def targets_of(name: str, addresses: Mapping[str, tuple[Address, ...]]) -> tuple[Target, ...]:
@@ -85,10 +89,12 @@ def readings(name: str, output: Any) -> Iterator[Reading]:
 
 def first_tensor(output: Any) -> Tensor | None:
     """Return the first tensor of a module's output, None where it is no floating-point one."""
-    if isinstance(output, Mapping):
-        output = next(iter(output.values()), None)
+    if isinstance(output, Tensor):
+        pass
     elif isinstance(output, tuple | list):
         output = output[0] if output else None
+    elif isinstance(output, Mapping):
+        output = next(iter(output.values()), None)
     if not isinstance(output, Tensor) or not output.is_floating_point():
         return None
     return local(output)

@@ -11,8 +11,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from dumps.capture.sketch.hash import digest, signs, splitmix64
-from dumps.capture.sketch.sums import ROW_DIGEST_SALT, ROW_SALT, SIDE
+from dumps.capture.sketch.hash import digest, splitmix64
+from dumps.capture.sketch.sums import ROW_DIGEST_SALT, ROW_SALT, signs_and_one
 
 _BASE = 0x2545F4914F6CDD1D  # odd, of the powers in the prefix hash
 
@@ -35,8 +35,8 @@ class Tokens:
 
     @cached_property
     def signs(self) -> Tensor:
-        """float32 [n, SIDE]."""
-        return signs(self.keys, ROW_SALT, SIDE)
+        """float32 [SIDE + 1, n], the last row ones."""
+        return signs_and_one(self.keys, ROW_SALT).T.contiguous()
 
     @cached_property
     def digest(self) -> Tensor:
@@ -61,8 +61,8 @@ class Tokens:
         lead = tuple(tensor.shape[:2])
         flat = tensor
         if tensor.ndim >= 3 and lead in (self.shape, self.shape[::-1]):
-            turned = lead != self.shape or (sequence_first and batch == length)
-            flat = (tensor.transpose(0, 1) if turned else tensor).flatten(0, 1)
+            if lead != self.shape or (sequence_first and batch == length):
+                flat = tensor.transpose(0, 1)
         elif sequence_first and batch > 1:
             flat = tensor.reshape(length, batch, -1).transpose(0, 1).flatten(0, 1)
         flat = flat.reshape(batch * length, -1)
@@ -140,16 +140,16 @@ def prefix_keys(ids: Tensor, starts: Tensor) -> Tensor:
     """Hash the prefix of each token within its sequence.
 
     Args:
-        ids: int64 [n], sequences end to end.
+        ids: integers [n], sequences end to end.
         starts: bool [n], the first true.
 
     Returns:
         int64 [n]: a polynomial of hashed ids modulo 2**64, hashed with the place in the sequence.
     """
-    place = places_of(starts)
+    place, ids = places_of(starts), ids.to(torch.int64)
     start = torch.arange(len(ids), device=ids.device) - place
     powers = torch.full_like(ids, _BASE).cumprod(0)
-    terms = splitmix64(ids.to(torch.int64)) * powers[place]
+    terms = splitmix64(ids) * powers[place]
     sums = terms.cumsum(0)
     prefix = sums - (sums - terms)[start]
     return splitmix64(prefix ^ splitmix64(place))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from align.layout.rank_weights import Cut
+from dumps.capture.megatron_gradients import owned_ranges
+from dumps.capture.megatron_optimizer import moments, stepped
 from dumps.capture.sketch.held import Block, Held, held
 from dumps.capture.sketch.local import Local
 from dumps.capture.sketch.recorder import Recorder
@@ -16,6 +19,8 @@ from dumps.store.tensor_records import Phase
 
 Ranges = Mapping[int, tuple[int, int]]
 """By the id of a parameter: the part of its gradient that is reduced on this process alone."""
+
+_NOTHING = (0, 0)
 
 
 def record_parameters(
@@ -43,6 +48,7 @@ def record_gradients(
     *,
     local: Local | None = None,
     owned: Ranges | None = None,
+    scale: Tensor | None = None,
 ) -> None:
     """Sketch the gradient of every parameter that has one, once it is reduced over ranks.
 
@@ -50,17 +56,27 @@ def record_gradients(
         local: what the parameters are, where they are not the whole model's own.
         owned: where gradients are reduced in parts (Megatron's distributed optimizer); a
             parameter of which this process has no part is in no range.
+        scale: of the loss, which gradients are divided by; None for 1.
     """
     for own in held(model):
         gradient = own.gradient()
         if gradient is not None:
-            part = None if owned is None else owned.get(id(own.key), (0, 0))
-            _record(recorder, own, Phase.PARAMETER_GRADIENT, gradient, local, owned=part)
+            plain = gradient if scale is None else gradient / scale.to(gradient.device)
+            _record(recorder, own, Phase.PARAMETER_GRADIENT, plain, local, _own(owned, own))
 
 
-def parameters_of(model: nn.Module) -> dict[str, Tensor]:
-    """Copy the parameters this rank holds, to be told what an optimizer step adds to them."""
-    return {own.name: own.value().clone() for own in held(model)}
+def parameters_of(model: nn.Module, optimizer: Any = None) -> dict[str, Tensor]:
+    """Copy what this rank holds of the parameters, to be told what an optimizer step adds.
+
+    Args:
+        optimizer: with the tensors it steps instead of the parameters, if it does.
+    """
+    owned = owned_ranges(optimizer)
+    return {
+        own.name: _stepped(own, optimizer).clone()
+        for own in held(model)
+        if _own(owned, own) != _NOTHING
+    }
 
 
 def record_update(
@@ -69,31 +85,48 @@ def record_update(
     before: Mapping[str, Tensor],
     *,
     local: Local | None = None,
+    optimizer: Any = None,
 ) -> None:
     """Sketch what was added to every parameter.
 
     Args:
         before: from `parameters_of`.
         local: what the parameters are, where they are not the whole model's own.
+        optimizer: the one `parameters_of` was given.
     """
+    owned = owned_ranges(optimizer)
     for own in held(model):
-        _record(recorder, own, Phase.UPDATE, own.value() - before[own.name], local)
+        if own.name in before:
+            added = _stepped(own, optimizer) - before[own.name]
+            _record(recorder, own, Phase.UPDATE, added, local, _own(owned, own))
 
 
 def record_moments(
     recorder: Recorder,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Any,
     *,
     local: Local | None = None,
 ) -> None:
-    """Sketch Adam's moments, and count which of their elements bfloat16 holds exactly."""
+    """Sketch Adam's moments, and count which of their elements bfloat16 holds exactly.
+
+    Args:
+        optimizer: torch's or Megatron's.
+    """
+    owned = owned_ranges(optimizer)
     for own in held(model):
-        state: Mapping[str, Tensor] = optimizer.state.get(own.key, {})
-        for moment in (Phase.FIRST_MOMENT, Phase.SECOND_MOMENT):
-            if moment in state:
-                tensor = own.of(state[moment])
-                _record(recorder, own, moment, tensor, local, counts_bfloat16=True)
+        for moment, state in moments(optimizer, own.key).items():
+            part, tensor = _own(owned, own), own.of(state)
+            _record(recorder, own, moment, tensor, local, part, counts_bfloat16=True)
+
+
+def _own(owned: Ranges | None, own: Held) -> tuple[int, int] | None:
+    return None if owned is None else owned.get(id(own.key), _NOTHING)
+
+
+def _stepped(own: Held, optimizer: Any) -> Tensor:
+    found = None if optimizer is None else stepped(optimizer, own.key)
+    return own.value() if found is None else own.of(found)
 
 
 def _record(
@@ -102,9 +135,9 @@ def _record(
     phase: str,
     tensor: Tensor,
     local: Local | None,
+    owned: tuple[int, int] | None = None,
     *,
     counts_bfloat16: bool = False,
-    owned: tuple[int, int] | None = None,
 ) -> None:
     """Sketch this rank's part of a tensor; what several ranks hold alike is the first one's."""
     if owned is None and _is_copy(own, local):

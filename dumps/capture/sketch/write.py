@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dumps.capture.device import start_copy
+from dumps.capture.sketch.hash import SIDE
 from dumps.capture.sketch.recorder import Recorder
-from dumps.capture.sketch.sums import SIDE
 from dumps.capture.writer import WriteFile, Writer, write_whole
 from dumps.store.tensor_records import FORMAT, sketch_path
 
@@ -67,23 +67,25 @@ def stacked(recorder: Recorder) -> dict[str, Tensor]:
             holds, digest.
     """
     sums = list(recorder.sums.values())
-    device, *others = {s.sketch.device: None for s in sums}
-    nothing = torch.zeros(3, dtype=torch.int64, device=device)
+    device, *others = {s.products.device: None for s in sums}
+    none = torch.zeros(2, dtype=torch.int64, device=device)
+    finite = torch.zeros(3, dtype=torch.int64, device=device)
 
     def rows(values: Iterable[Tensor]) -> Tensor:
         return torch.stack([v.to(device) for v in values] if others else list(values))
 
-    exact = rows(nothing[:2] if s.exact is None else s.exact for s in sums)
-    special = rows(nothing if s.special is None else s.special for s in sums)
+    exact = rows(none if s.exact is None else s.exact for s in sums)
+    special = rows(finite if s.special is None else s.special for s in sums)
     digests = rows(s.digest for s in sums)
+    products = rows(s.products for s in sums)
     moments = [
         rows(s.squares for s in sums).sqrt(),
         rows(s.minimum for s in sums),
         rows(s.maximum for s in sums),
-        rows(s.total for s in sums),
+        products[:, SIDE, SIDE],
     ]
     return {
-        "sketch": rows(s.sketch for s in sums),
+        "sketch": products[:, :SIDE, :SIDE],
         "moments": torch.stack(moments, 1),
         "counts": torch.cat([exact[:, :1], special, exact[:, 1:], digests[:, None]], 1),
     }

@@ -14,12 +14,15 @@ from typing import Any
 import torch
 
 from align.core.rollout_record import RolloutRecord
+from dumps.capture.device import copied
 from dumps.capture.invariants import broken_in_update
 from dumps.capture.megatron_gradients import megatron_gradient_squares
 from dumps.capture.plan import What
 from dumps.capture.session import Session
 from dumps.capture.step_batch import StepBatch, files_of
+from dumps.capture.step_sketches import Part
 from dumps.capture.stop import stop
+from dumps.capture.taps.mindspeed_rl_sketches import ActorSketches, sketches_of
 from dumps.capture.update_record import UpdateRecord, step_file, writes
 from dumps.capture.wrap import After, wrap
 
@@ -30,14 +33,16 @@ class _Worker:
 
     Args:
         rounds: how often each row of the dock was filled in this step.
-        said_no_sketches: whether the log says that sketches were asked for in vain.
+        sketches: None where the plan asks for none, or none can be made.
+        is_known: whether the worker was seen, and its sketches were begun if there are any.
     """
 
     step: int = 1
     rounds: Counter[int] = field(default_factory=Counter)
     records: list[RolloutRecord] = field(default_factory=list)
     record: UpdateRecord = field(default_factory=UpdateRecord)
-    said_no_sketches: bool = False
+    sketches: ActorSketches | None = None
+    is_known: bool = False
 
     @property
     def rank(self) -> int:
@@ -45,6 +50,51 @@ class _Worker:
 
 
 _worker = _Worker()
+
+
+def generating(session: Session, self: Any, *args: Any, **kwargs: Any) -> None:
+    """Note the step that begins; the first time, look at the actor from here on."""
+    _worker.step = int(self.iteration) + 1  # args.iteration stays where training began
+    if _worker.is_known or not session.takes(What.SKETCHES, What.WEIGHTS):
+        return
+    _worker.is_known = True
+    with session.sketching("the actor"):
+        _worker.sketches = sketches_of(session, self, _worker.rank)
+        if _worker.sketches is not None:
+            _worker.sketches.begin(session, _worker.step)
+
+
+def reading(session: Session, self: Any, *args: Any, **kwargs: Any) -> None:
+    """Sketch the actor's weights as the resharding begins to read them: later it may move them."""
+    if _worker.sketches is not None:
+        with session.sketching("the actor's weights"):
+            _worker.sketches.record_sent(session, _worker.step, self.vllm_model)
+
+
+def resharding(session: Session, self: Any, *args: Any, **kwargs: Any) -> After | None:
+    """Sketch the rollout engine's weights once it has its new ones."""
+    sketches = _worker.sketches
+    if sketches is None:
+        return None
+
+    def after(result: Any) -> None:
+        with session.sketching("the engine's weights"):
+            sketches.record_given(session, _worker.step, self.inference_engine.model)
+
+    return after
+
+
+def batched(session: Session, *args: Any, **kwargs: Any) -> After | None:
+    """Note which ids of a micro-batch are padding, before the model sees it."""
+    sketches = _worker.sketches
+    if sketches is None:
+        return None
+
+    def after(result: Any) -> None:
+        with session.sketching("token keys"):
+            sketches.expect(result)
+
+    return after
 
 
 def collected(
@@ -60,7 +110,7 @@ def collected(
     if not puts_rows(self, bool(args[0]) if args else bool(kwargs.get("use_vllm"))):
         return
     num_samples = int(getattr(self.rl_config, "n_samples_per_prompt", 1))
-    _worker.step = int(self.iteration) + 1  # args.iteration stays where training began
+    _worker.step = int(self.iteration) + 1
     for row, ids, response in zip(index, output["input_ids"], output["responses"], strict=True):
         again = _worker.rounds[int(row)]
         _worker.rounds[int(row)] += 1
@@ -147,8 +197,15 @@ def _optimizer_step(session: Session, chunks: Any, optimizer: Any) -> After:
     if session.takes(What.GRAD_NORMS):
         names, squares = megatron_gradient_squares(chunks, optimizer)
         record.keep_rows(f"update.{record.update}.gradient_squares", names, squares)
+    sketched = None
+    if _worker.sketches is not None:
+        with session.sketching("the gradients"):
+            sketched = _worker.sketches.sketches.update(chunks, optimizer)
 
     def after(result: Any) -> None:
+        if sketched is not None:
+            with session.sketching("the update"):
+                sketched()
         if session.takes(What.GRAD_NORMS):
             record.keep_norm(result[1])  # (whether it updated, norm, number of zeros)
         record.end_update()
@@ -159,20 +216,26 @@ def _optimizer_step(session: Session, chunks: Any, optimizer: Any) -> After:
 def updated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
     """End the step after an update; its number is the iteration it began with, plus one."""
     step = _worker.step = int(self.iteration) + 1
-    if session.takes(What.SKETCHES, What.WEIGHTS) and not _worker.said_no_sketches:
-        _worker.said_no_sketches = True
-        session.log.write("no sketches of activations or weights: not read from MindSpeed-RL")
 
     def after(result: Any) -> None:
         records, record, rank = _worker.records, _worker.record, _worker.rank
-        _worker.records, _worker.record = [], UpdateRecord()
+        parts: list[Part] = []
+        if _worker.sketches is not None:
+            with session.sketching("the step"):
+                parts = _worker.sketches.end(session, step)
+        _worker.records, _worker.record, _worker.step = [], UpdateRecord(), step + 1
         _worker.rounds.clear()
         if not session.plan.takes_step(step):
             return
-        host, name = record.to_host(), f"actor-{rank}"
+        tensors = record.on_device()
+        sums = {name: tensor for part in parts for name, tensor in part.tensors().items()}
+        host, name = copied({**tensors, **sums}), f"actor-{rank}"
         files = files_of(StepBatch(step, records, {}), session.plan, rank)
-        if host:
-            files[step_file(step, name)] = writes(host, record.notes(step, rank, "actor"))
+        if tensors:
+            own = {name: host[name] for name in tensors}
+            files[step_file(step, name)] = writes(own, record.notes(step, rank, "actor"))
+        for part in parts:
+            files.update(part.writes(host))
         session.writer(name).submit(step, lambda: files)
         session.note_time(name, step)
         session.writer(name).drain()  # Ray ends its workers without notice

@@ -20,12 +20,13 @@ from dumps.capture.megatron_gradients import rank_gradient_squares
 from dumps.capture.module_stats import ModuleOutput, hook_modules
 from dumps.capture.plan import What
 from dumps.capture.session import Session
-from dumps.capture.step_sketches import StepSketches
+from dumps.capture.step_sketches import Model, Part, StepSketches
 from dumps.capture.stop import stop
 from dumps.capture.sync_step import announce_step
 from dumps.capture.taps.verl_rank import Rank
 from dumps.capture.update_record import UpdateRecord, step_file, writes
 from dumps.capture.wrap import After
+from dumps.capture.writer import WriteFile
 
 _RECORDED = (What.LOG_PROBS, What.GRAD_NORMS, What.RNG, What.MODULES)
 _STEP_FOLDER = re.compile(r"global_step_(\d+)")
@@ -38,22 +39,17 @@ def engine_ready(session: Session, self: Any, *args: Any, **kwargs: Any) -> Afte
     """Hook the modules of an engine once it is built, and remember the actor's."""
 
     def ready(result: Any) -> None:
-        role = _role(self)
-        if role == "actor":
+        if role_of(self) == "actor":
             _worker.module = self.module
-            if not session.takes(What.SKETCHES, What.WEIGHTS):
-                pass
-            elif isinstance(self.module, list | tuple):
-                session.log.write("no sketches of activations or weights: Megatron under verl")
-            else:
+            _worker.ulysses = int(getattr(self, "ulysses_sequence_parallel_size", 1))
+            if session.takes(What.SKETCHES, What.WEIGHTS):
                 _worker.sketches = StepSketches(session.log)
-                _worker.ulysses = int(getattr(self, "ulysses_sequence_parallel_size", 1))
         if session.plan.modules and session.takes(What.MODULES):
             hook_modules(
                 self.module,
                 session.plan.modules,
                 session.log,
-                is_wanted=lambda: _is_wanted(session),
+                is_wanted=lambda: is_wanted(session),
                 keep=_keep_module,
             )
 
@@ -70,9 +66,9 @@ def engine_forward(
     **kwargs: Any,
 ) -> After | None:
     """Note whose micro-batch the model is about to see, and where its sequences start."""
-    role = _role(self)
+    role = role_of(self)
     _worker.phase = f"{role}.{'forward' if forward_only else 'train'}"
-    if forward_only or role != "actor" or not _is_wanted(session):
+    if forward_only or role != "actor" or not is_wanted(session):
         return None
     _worker.record.begin_micro_batch()
     ids = micro_batch.get("input_ids", None)
@@ -110,7 +106,8 @@ def loss_terms(session: Session, *args: Any, **kwargs: Any) -> None:
     """Note which terms besides the policy's a micro-batch's loss is about to sum up, in order."""
     config, output = _called(args, kwargs, "config"), _called(args[1:], kwargs, "model_output")
     _worker.terms = []
-    if session.takes(What.LOG_PROBS) and _is_wanted(session) and _worker.phase == "actor.train":
+    is_kept = session.takes(What.LOG_PROBS) and is_wanted(session) and _worker.has_rows
+    if is_kept and _worker.phase == "actor.train":
         has_entropy = output.get("entropy", None) is not None
         _worker.terms += ["entropy"] * has_entropy + ["kl"] * bool(config.use_kl_loss)
 
@@ -131,12 +128,12 @@ def term_summed(session: Session, *args: Any, **kwargs: Any) -> After | None:
 
 def engine_update(session: Session, self: Any, *args: Any, **kwargs: Any) -> After | None:
     """Read the gradients just before the optimizer of an engine uses them (0.8 and later)."""
-    return _update(session, self.module, self.optimizer) if _role(self) == "actor" else None
+    return update_of(session, self.module, self.optimizer) if role_of(self) == "actor" else None
 
 
 def actor_update(session: Session, self: Any, *args: Any, **kwargs: Any) -> After | None:
     """Read the gradients just before the optimizer of an actor uses them (to 0.7)."""
-    return _update(session, self.actor_module, None)
+    return update_of(session, self.actor_module, None)
 
 
 def weights_sent(
@@ -165,9 +162,14 @@ def actor_updated(session: Session, self: Any, *args: Any, **kwargs: Any) -> Aft
 
 def resumed(session: Session, self: Any, local_path: Any = None, *args: Any, **kwargs: Any) -> None:
     """Count steps from where a run resumes, as its checkpoint's folder says."""
-    found = _STEP_FOLDER.search(str(local_path))
+    found = _STEP_FOLDER.search(str(kwargs.get("checkpoint_path", local_path)))
     if found:
         _worker.step = int(found[1]) + 1
+
+
+def this_rank() -> Rank:
+    """Return what this process records."""
+    return _worker
 
 
 def step_in_progress() -> int:
@@ -175,13 +177,15 @@ def step_in_progress() -> int:
     return _worker.step
 
 
-def _role(engine: Any) -> str:
+def role_of(engine: Any) -> str:
+    """Return whose engine it is: "actor", "ref" or "critic"."""
     if getattr(engine.engine_config, "forward_only", False):
         return "ref"
     return "critic" if "ValueHead" in type(engine).__name__ else "actor"
 
 
-def _is_wanted(session: Session) -> bool:
+def is_wanted(session: Session) -> bool:
+    """Tell whether this rank's part of the step in progress is recorded."""
     plan = session.plan
     return plan.takes_step(_worker.step) and plan.takes_rank(_worker.rank)
 
@@ -203,7 +207,7 @@ def _keep_loss(
     response_mask: Any = None,
     **kwargs: Any,
 ) -> None:
-    if not session.takes(What.LOG_PROBS) or not _is_wanted(session):
+    if not session.takes(What.LOG_PROBS) or not is_wanted(session) or not _worker.has_rows:
         return
     if _worker.phase != "actor.train":  # to 0.7 no engine has said that a micro-batch begins
         _worker.record.begin_micro_batch()
@@ -219,10 +223,9 @@ def _keep_loss(
     )
 
 
-def _update(
-    session: Session, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None
-) -> After | None:
-    if not _is_wanted(session):
+def update_of(session: Session, module: Model, optimizer: Any) -> After | None:
+    """Read the gradients of an actor before its optimizer uses them; then its norm, given that."""
+    if not is_wanted(session):
         return None
     record = _worker.record
     if session.takes(What.GRAD_NORMS):
@@ -251,14 +254,12 @@ def _end_step(session: Session, rollout_worker: Any = None) -> None:
         rollout_worker: verl's, whose rollout engine is given the weights now.
     """
     worker, record, step = _worker, _worker.record, _worker.step
-    wanted = session.takes(*_RECORDED) and _is_wanted(session) and record.update > 0
+    wanted = session.takes(*_RECORDED) and is_wanted(session) and record.update > 0
     parts = worker.end_sketches(session, rollout_worker)
     worker.record, worker.step = UpdateRecord(), step + 1
     if not (wanted or parts):
         return
-    tensors, sums = record.on_device() if wanted else {}, dict[str, torch.Tensor]()
-    with session.sketching("the step"):
-        sums = {name: tensor for part in parts for name, tensor in part.tensors().items()}
+    tensors, sums = record.on_device() if wanted else {}, _sums(session, parts)
     host = start_copy({**tensors, **sums})()
     files = {}
     if wanted:
@@ -275,6 +276,26 @@ def _end_step(session: Session, rollout_worker: Any = None) -> None:
         writer.drain()
     if wanted and session.plan.stops_on_error:
         stop(session, step, _broken(host))
+
+
+def _sums(session: Session, parts: list[Part]) -> dict[str, torch.Tensor]:
+    """Return what has to get to the host of parts of a step; nothing where that fails."""
+    with session.sketching("the step"):
+        return {name: tensor for part in parts for name, tensor in part.tensors().items()}
+    return {}
+
+
+def write_parts(session: Session, parts: list[Part]) -> None:
+    """Have sketches written that are no part of a step."""
+    if not parts:
+        return
+    host, files = start_copy(_sums(session, parts))(), dict[str, WriteFile]()
+    for part in parts:
+        files.update(part.writes(host))
+    writer = session.writer(_worker.name)
+    writer.submit(None, lambda: files)
+    with session.sketching("files"):
+        writer.drain()
 
 
 def _broken(host: dict[str, torch.Tensor]) -> Iterator[str]:

@@ -13,7 +13,11 @@ from megatron.core.distributed import (
     DistributedDataParallelConfig,
     finalize_model_grads,
 )
-from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer import (
+    OptimizerConfig,
+    distrib_optimizer,
+    get_megatron_optimizer,
+)
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -43,8 +47,21 @@ _TENSOR: Any = Tensor
 _TENSOR.type = cuda_type
 
 
+def quantize_nothing(parameters: list[Any], *others: Any) -> None:
+    """Quantize no parameter, which 0.12 refuses to do without TransformerEngine."""
+    assert not parameters
+
+
+distrib_optimizer.quantize_param_shard = quantize_nothing
+
+
 def trainable(
-    config: Any, models: list[nn.Module], *, distributed: bool = False, lr: float = 1e-2
+    config: Any,
+    models: list[nn.Module],
+    *,
+    distributed: bool = False,
+    lr: float = 1e-2,
+    epsilon: float = 1e-8,
 ) -> tuple[list[Any], Any]:
     """Wrap models as Megatron trains them, with gradient buffers and its own optimizer."""
     buffers = DistributedDataParallelConfig(use_distributed_optimizer=distributed)
@@ -53,6 +70,7 @@ def trainable(
     settings = OptimizerConfig(
         optimizer="adam",
         lr=lr,
+        adam_eps=epsilon,
         clip_grad=1.0,
         use_distributed_optimizer=distributed,
     )

@@ -58,7 +58,12 @@ from megatron.core.models.gpt.gpt_layer_specs import (  # noqa: E402
     get_gpt_layer_local_spec,
 )
 from megatron.core.tensor_parallel import random as megatron_random  # noqa: E402
-from megatron.core.transformer import TransformerConfig, dot_product_attention, torch_norm  # noqa: E402
+from megatron.core.transformer import (  # noqa: E402
+    TransformerConfig,
+    dot_product_attention,
+    multi_latent_attention,
+    torch_norm,
+)
 from megatron.core.transformer.moe import experts, grouped_gemm_util, moe_utils  # noqa: E402
 from megatron.core.transformer.transformer_config import MLATransformerConfig  # noqa: E402
 
@@ -90,7 +95,10 @@ class LatentDotProductAttention(dot_product_attention.DotProductAttention):  # t
             self.hidden_size_per_partition = v_channels * self.config.num_attention_heads // ranks
 
 
-gpt_layer_specs.DotProductAttention = LatentDotProductAttention
+# 0.16 takes it from a module of its own
+sys.modules.get(
+    "megatron.core.models.backends", gpt_layer_specs
+).DotProductAttention = LatentDotProductAttention
 
 
 def grouped_product(a: Tensor, b: Tensor, batch_sizes: Tensor, trans_b: bool = False) -> Tensor:
@@ -104,8 +112,9 @@ for name in ("grouped_gemm_is_available", "assert_grouped_gemm_is_available"):
     setattr(_GEMM, name, lambda: True)
     setattr(grouped_gemm_util, name, lambda: True)
 experts.gg = _GEMM
-# what 0.16 asks for and defines with TransformerEngine alone
+# what 0.16 asks for and defines with TransformerEngine alone, or takes for it
 moe_utils.te_general_gemm = getattr(moe_utils, "te_general_gemm", None)
+multi_latent_attention.HAVE_TE = False
 
 
 def start(tensor: int, pipeline: int, expert: int, chunks: int) -> None:
@@ -326,6 +335,8 @@ def main(jobs: list[dict[str, Any]]) -> None:
     for job in jobs:
         rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         if "fake" in job:
+            if dist.is_initialized():
+                dist.destroy_process_group()
             rank, world = job["fake"]
             from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -341,4 +352,6 @@ def main(jobs: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    from ranks import fork_ranks  # type: ignore[import-not-found]
+
+    fork_ranks(main)

@@ -1,6 +1,6 @@
-"""Train the real Megatron-core for one sketched step on a CPU, in a process of its own.
+"""Train the real Megatron-core for one sketched step on a CPU, for `ranks.run`.
 
-The schedule, the pipeline's messages and the reduction of gradients are Megatron's.
+The schedule, the pipeline's messages, the reduction of gradients and the optimizer are Megatron's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,39 +17,41 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3])]
 
 import real_model  # type: ignore[import-not-found]  # noqa: E402
 from megatron.core import parallel_state  # noqa: E402
-from megatron.core.distributed import (  # noqa: E402
-    DistributedDataParallel,
-    DistributedDataParallelConfig,
-    finalize_model_grads,
-)
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler  # noqa: E402
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
 from megatron.core.tensor_parallel import vocab_parallel_cross_entropy  # noqa: E402
-from rows import SIZE, WIDTH, padded  # type: ignore[import-not-found]  # noqa: E402
+from on_cpu import CudaMeansCpu, trainable  # type: ignore[import-not-found]  # noqa: E402
+from planted import plant  # type: ignore[import-not-found]  # noqa: E402
+from ranks import fork_ranks  # type: ignore[import-not-found]  # noqa: E402
+from rows import (  # type: ignore[import-not-found]  # noqa: E402
+    LEARNING_RATE,
+    SIZE,
+    WEIGHT_DECAY,
+    WIDTH,
+    padded,
+)
 
 from dumps.capture.failures import FailureLog  # noqa: E402
+from dumps.capture.megatron_gradients import owned_ranges  # noqa: E402
+from dumps.capture.sketch.local import Local  # noqa: E402
 from dumps.capture.sketch.megatron import megatron_parts  # noqa: E402
+from dumps.capture.sketch.recorder import Recorder  # noqa: E402
 from dumps.capture.sketch.step import sketched_step  # noqa: E402
-from dumps.capture.sketch.weights import record_gradients, record_parameters  # noqa: E402
+from dumps.capture.sketch.weights import (  # noqa: E402
+    parameters_of,
+    record_gradients,
+    record_moments,
+    record_parameters,
+    record_update,
+)
 from dumps.store.tensor_records import Phase  # noqa: E402
 
-
-class _OnCpu(TorchFunctionMode):
-    """Makes on the CPU what Megatron asks for on "cuda" by name."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        given = dict(kwargs or {})
-        if str(given.get("device", "")).startswith("cuda"):
-            given["device"] = "cpu"
-        return func(*args, **given)
-
+Parts = Sequence[tuple[Any, Local]]
 
 _ALL_TO_ALL = dist.all_to_all_single
 
@@ -65,20 +67,6 @@ def _all_to_all(output: Tensor, own: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 dist.all_to_all_single = _all_to_all  # type: ignore[assignment]
-
-
-def owned_ranges(model: Any) -> dict[int, tuple[int, int]]:
-    """Return the part of each gradient that Megatron's distributed optimizer reduces here."""
-    ranges = {}
-    for buffer in (*model.buffers, *model.expert_parallel_buffers):
-        for parameter, (start, end, number) in buffer.param_index_map.items():
-            bucket = buffer.buckets[number]
-            length = bucket.grad_data.numel() // buffer.data_parallel_world_size
-            first = bucket.offset + length * buffer.data_parallel_group.rank()
-            low, high = max(start, first) - start, min(end, first + length) - start
-            if low < high:
-                ranges[id(parameter)] = (low, high)
-    return ranges
 
 
 def micro_batches(count: int) -> Iterator[dict[str, Tensor]]:
@@ -107,9 +95,14 @@ def loss_of(logits: Tensor, ids: Tensor, attended: Tensor, vocab: int) -> Tensor
     return (losses * attended).sum() / padded("right")[1].sum()
 
 
-def train(models: list[Any], config: Any, vocab: int, count: int) -> None:
-    """Run forward and backward of all micro-batches, and reduce the gradients."""
+def train(models: list[Any], config: Any, vocab: int, count: int) -> list[Tensor]:
+    """Run forward and backward of all micro-batches, and reduce the gradients.
+
+    Returns:
+        the losses that this rank was told.
+    """
     ranks = parallel_state.get_data_parallel_world_size()
+    losses: list[Tensor] = []
 
     def forward_step(batches: Any, model: Any) -> Any:
         batch = next(batches)
@@ -119,10 +112,13 @@ def train(models: list[Any], config: Any, vocab: int, count: int) -> None:
         def loss(logits: Tensor) -> Any:
             # the schedule and data parallelism take means
             value = loss_of(logits, batch["input_ids"], attended, vocab) * count
+            losses.append(value.detach())
             return value, {"loss": value.detach()}
 
         return output, loss
 
+    for model in models:
+        model.zero_grad_buffer()
     get_forward_backward_func()(
         forward_step_func=forward_step,
         data_iterator=[micro_batches(count) for _ in models],
@@ -132,34 +128,116 @@ def train(models: list[Any], config: Any, vocab: int, count: int) -> None:
         micro_batch_size=SIZE // count,
         forward_only=False,
     )
+    return losses
+
+
+def seen(models: list[Any], losses: list[Tensor]) -> dict[str, Tensor]:
+    """Copy what a capture must leave as it is."""
+    gradients = {
+        f"{number}.{name}": parameter.main_grad.clone()
+        for number, model in enumerate(models)
+        for name, parameter in model.named_parameters()
+    }
+    numbered = {f"loss {number}": loss for number, loss in enumerate(losses)}
+    return {**gradients, **numbered, "random state": torch.get_rng_state()}
+
+
+def copies(model: Any) -> dict[str, Tensor]:
+    """Copy the buffers, such as an expert's bias that finishing gradients moves."""
+    return {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+
+def disturb(models: list[Any]) -> None:
+    """Move one weight of each rank by its last bit."""
+    weight = next(models[0].parameters()).data.view(-1)[:1]
+    weight.copy_(torch.nextafter(weight, weight + 1))
+
+
+def schedule(optimizer: Any) -> None:
+    """Set the learning rate, and exempt vectors from weight decay: Megatron's scheduler does it."""
+    OptimizerParamScheduler(
+        optimizer,
+        init_lr=LEARNING_RATE,
+        max_lr=LEARNING_RATE,
+        min_lr=LEARNING_RATE,
+        lr_warmup_steps=0,
+        lr_decay_steps=10,
+        lr_decay_style="constant",
+        start_wd=WEIGHT_DECAY,
+        end_wd=WEIGHT_DECAY,
+        wd_incr_steps=10,
+        wd_incr_style="constant",
+    )
+
+
+def update(recorder: Recorder, parts: Parts, optimizer: Any, distributed: bool) -> None:
+    """Sketch gradients, take Megatron's step, and sketch what it does to parameters."""
+    owned = owned_ranges(optimizer)
+    assert (owned is not None) == distributed
+    for model, part in parts:
+        record_gradients(recorder, model, local=part, owned=owned)
+    before = [parameters_of(model) for model, _ in parts]
+    optimizer.step()
+    for (model, part), own in zip(parts, before, strict=True):
+        record_update(recorder, model, own, local=part)
+        for each in () if distributed else optimizer.chained_optimizers:
+            record_moments(recorder, model, each.optimizer, local=part)
 
 
 def do(job: dict[str, Any]) -> None:
-    """Load a converted model, and sketch one step of it."""
+    """Load a converted model, train it without and with sketches, and save what came of it."""
     folder, ranks, out = Path(job["folder"]), tuple(job["ranks"]), Path(job["out"])
     hf = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     real_model.start(*ranks)
     config = real_model.settings(hf, ranks, job["grouped"], sequence_parallel=job["sequence"])
-    config.finalize_model_grads_func = finalize_model_grads
     chunks = real_model.chunk_models(hf, config, job["rows"], ranks[3])
-    saved = torch.load(real_model.rank_file(folder, ranks), weights_only=False)
+    file = real_model.rank_file(folder, ranks)
+    saved = torch.load(file, weights_only=False)
     real_model.load(chunks, saved)
-    kind = DistributedDataParallelConfig(
-        overlap_grad_reduce=False, use_distributed_optimizer=job["distributed"]
+    if job["fault"]:
+        plant(*job["fault"], chunks)
+    is_distributed = job["distributed"]
+    models, optimizer = trainable(
+        config, chunks, distributed=is_distributed, lr=LEARNING_RATE, epsilon=job["epsilon"]
     )
-    models = [DistributedDataParallel(config, kind, chunk) for chunk in chunks]
+    fault = job["fault"][0] if job["fault"] else ""
+    if fault != "unscheduled":
+        schedule(optimizer)
+    given = models, config, hf["vocab_size"], job["micro_batches"]
+    state, buffers = torch.get_rng_state(), [copies(model) for model in models]
+    plain = seen(models, train(*given))
+    torch.set_rng_state(state)
+    for model, before in zip(models, buffers, strict=True):
+        for name, buffer in model.named_buffers():
+            buffer.copy_(before[name])
+    if fault == "rounding":
+        disturb(models)
     rank, parts = dist.get_rank(), megatron_parts(models, hf)
-    log = FailureLog(out, f"rank {rank}")
-    with _OnCpu(), sketched_step(models, out, 1, log, rank=rank, local=parts) as recorder:
-        for model, part in zip(models, parts, strict=True):
+    pairs, log = list(zip(models, parts, strict=True)), FailureLog(out, f"rank {rank}")
+    with sketched_step(models, out, 1, log, rank=rank, local=parts) as recorder:
+        for model, part in pairs:
             record_parameters(recorder, model, Phase.PARAMETER, local=part)
-        train(models, config, hf["vocab_size"], job["micro_batches"])
-        for model, part in zip(models, parts, strict=True):
-            owned = owned_ranges(model) if job["distributed"] else None
-            record_gradients(recorder, model, local=part, owned=owned)
+        watched = seen(models, train(*given))
+        update(recorder, pairs, optimizer, is_distributed)
+    with sketched_step(models, out, 2, log, rank=rank, local=parts) as recorder:
+        for model, part in pairs:
+            record_parameters(recorder, model, Phase.PARAMETER, local=part)
+    torch.save({"plain": plain, "watched": watched}, out / f"seen_{rank}.pt")
+    if parallel_state.get_expert_data_parallel_rank() == 0:
+        save(chunks, saved, out / "updated" / file.relative_to(folder))
 
 
-def main(jobs: list[dict[str, Any]]) -> None:
+def save(chunks: Sequence[Any], saved: dict[str, Any], file: Path) -> None:
+    """Save the updated weights in the place of those that were loaded."""
+    names = [name for name in saved if name.startswith("model")]
+    for name, chunk in zip(names, chunks, strict=True):
+        state = chunk.state_dict()
+        saved[name] = {key: state[key] for key in saved[name]}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(saved, file)
+
+
+def main(jobs: Sequence[dict[str, Any]]) -> None:
     """Do jobs one after the other on this rank; a failed one is told in a file of its own."""
     torch.set_num_threads(1)
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -167,11 +245,12 @@ def main(jobs: list[dict[str, Any]]) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=world, timeout=limit)
     for job in jobs:
         try:
-            do(job)
+            with CudaMeansCpu():
+                do(job)
         except BaseException:
             Path(f"{job['out']}.error").write_text(traceback.format_exc(), encoding="utf-8")
             raise
 
 
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    fork_ranks(main)

@@ -8,6 +8,8 @@ from torch import Tensor
 VOCAB = 96
 LENGTHS = (16, 11, 7, 13)
 WIDTH, SIZE = max(LENGTHS), len(LENGTHS)
+LEARNING_RATE, WEIGHT_DECAY = 1e-3, 0.01
+EPSILON = 1e-3  # about as large as gradients here: an update is then no sign, which rounding turns
 
 
 def padded(side: str) -> tuple[Tensor, Tensor]:

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from align.cli.main import cli
+from tests.frameworks.megatron.ranks import run
 from tests.unit.weight_models import CONFIGS, save_model
 
 SCRIPT = Path(__file__).with_name("real_model.py")
@@ -78,28 +73,6 @@ LOADED = [
 ]
 
 
-def run(jobs: Sequence[dict[str, Any]], folder: Path, world: int, script: Path = SCRIPT) -> None:
-    """Do the jobs on every rank of a gloo group."""
-    plan = folder / f"jobs{world}.json"
-    plan.write_text(json.dumps(jobs), encoding="utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    base = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(plan)],
-            env={**base, "RANK": str(rank), "WORLD_SIZE": str(world)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    outputs = [process.communicate(timeout=600)[0] for process in started]
-    assert [p.returncode for p in started] == [0] * world, "\n".join(outputs)[-3000:]
-
-
 def convert(source: Path, target: Path, *options: str) -> Path:
     result = CliRunner().invoke(cli, ["weights", "convert", str(source), str(target), *options])
     assert result.exit_code == 0, result.output
@@ -125,19 +98,33 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("layout")
     for name in CONFIGS:
         save_model(name, root / name)
-    for world in (1, 2):
-        jobs = [
-            case.job("logits", converted(case, root), out_of(case, root, "logits"))
-            for case in COMPUTED
-            if case.ranks[0] == world
-        ]
-        for case in WHOLE if world == 1 else ():
-            folder = converted(case, root, "--format=torch_dist")
-            jobs.append(case.job("load_dist", folder, out_of(case, root, "load_dist")))
-            out = out_of(case, root, "save_dist")
-            jobs.append(case.job("save_dist", converted(case, root), out))
-        run(jobs, root, world)
+    jobs = {world: [logits_job(case, root) for case in COMPUTED if case.ranks[0] == world]
+            for world in (1, 2)}  # fmt: skip
+    for case in WHOLE:
+        folder = converted(case, root, "--format=torch_dist")
+        jobs[1].append(case.job("load_dist", folder, out_of(case, root, "load_dist")))
+        out = out_of(case, root, "save_dist")
+        jobs[1].append(case.job("save_dist", converted(case, root), out))
+    jobs[1] += load_jobs(root)
+    run(jobs, root, str(SCRIPT))
     return root
+
+
+def logits_job(case: Case, root: Path) -> dict[str, Any]:
+    return case.job("logits", converted(case, root), out_of(case, root, "logits"))
+
+
+def load_jobs(root: Path) -> list[dict[str, Any]]:
+    """Return a job for every rank of every case, as a rank of a group that is not there."""
+    jobs = []
+    for case in LOADED:
+        folder = converted(case, root)
+        tensor, pipeline, expert, _ = case.ranks
+        world = max(tensor, expert if tensor == 1 else tensor * expert) * pipeline
+        for rank in range(world):
+            out = root / f"load_{case}_{rank}"
+            jobs.append({**case.job("load", folder, out), "fake": [rank, world]})
+    return jobs
 
 
 def check(out: Path) -> Path:
@@ -185,14 +172,5 @@ def test_a_distributed_checkpoint_of_megatron_converts_back_bit_for_bit(
 
 
 def test_every_rank_of_megatron_loads_its_own_file(done: Path) -> None:
-    jobs = []
-    for case in LOADED:
-        folder = converted(case, done)
-        tensor, pipeline, expert, _ = case.ranks
-        world = max(tensor, expert if tensor == 1 else tensor * expert) * pipeline
-        for rank in range(world):
-            out = done / f"load_{case}_{rank}"
-            jobs.append({**case.job("load", folder, out), "fake": [rank, world]})
-    run(jobs, done, 1)
-    for job in jobs:
+    for job in load_jobs(done):
         check(Path(job["out"]))

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +17,9 @@ import pytest
 pytest.importorskip("torch", reason="gradients are torch's")
 pytest.importorskip("megatron.core", reason="Megatron-core is not installed")
 
+from tests.frameworks.megatron.ranks import run
+
 START = Path(__file__).resolve().parents[1] / "start.py"
-TIMEOUT_S = 300
 Found = tuple[dict[str, float], set[float]]
 WAYS: dict[str, tuple[int, dict[str, Any]]] = {  # how many ranks, and how they share the work
     "alone": (1, {}),
@@ -38,31 +36,17 @@ WAYS: dict[str, tuple[int, dict[str, Any]]] = {  # how many ranks, and how they 
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
     """Give squares summed over ranks and the norms that ranks were told, by way of spreading."""
     folder = tmp_path_factory.mktemp("megatron")
-    return {**trained(folder, 1), **trained(folder, 2)}
-
-
-def trained(folder: Path, world: int) -> dict[str, Found]:
-    jobs = [
-        {"tensor": 1, "pipeline": 1, "tied": False, "distributed": False, **job}
-        | {"out": str(folder / name)}
-        for name, (ranks, job) in WAYS.items()
-        if ranks == world
-    ]
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(world)),
-        *("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", str(START)),
-        *("tests.frameworks.megatron.train_once", json.dumps(jobs)),
-    ]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return {Path(job["out"]).name: summed(job["out"], world) for job in jobs}
+    jobs = {
+        world: [
+            {"tensor": 1, "pipeline": 1, "tied": False, "distributed": False, **job}
+            | {"out": str(folder / name)}
+            for name, (ranks, job) in WAYS.items()
+            if ranks == world
+        ]
+        for world in (1, 2)
+    }
+    run(jobs, folder, str(START), "tests.frameworks.megatron.train_once")
+    return {name: summed(folder / name, ranks) for name, (ranks, _) in WAYS.items()}
 
 
 def summed(out: object, world: int) -> Found:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("megatron.core.datasets.helpers_cpp", reason="Megatron-core is not installed")
 
-from megatron.core.datasets.gpt_dataset import GPTDataset
+from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 from megatron.core.datasets.utils import Split
 
 from align.data.row_order import RowOrder
@@ -35,13 +35,14 @@ def real(lengths: tuple[int, ...], ours: MegatronGPT) -> GPTDataset:
             lengths[d] - offset if length is None else length, d
         ),
     )
-    data.config = SimpleNamespace(
-        path_to_cache="",
-        mock=True,
-        sequence_length=ours.sequence_length,
+    data.config = GPTDatasetConfig(  # without a blend of files: nothing is read or cached
         random_seed=ours.seed,
-        add_extra_token_to_sequence=int(ours.extra_token),
-        drop_last_partial_validation_sequence=True,
+        sequence_length=ours.sequence_length,
+        tokenizer=SimpleNamespace(vocab_size=len(lengths)),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        add_extra_token_to_sequence=ours.extra_token,
     )
     data._pad_token_id = -1
     found = data._build_document_sample_shuffle_indices()

@@ -1,13 +1,13 @@
 """Backward passes of the real Megatron-core on a CPU; saves what a rank counts of gradients.
 
-A process of its own: RANK and WORLD_SIZE in the environment, jobs as JSON in the first argument.
+A process of its own, for `ranks.run`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ import torch.distributed as dist
 from dumps.capture.megatron_gradients import megatron_gradient_squares
 from tests.frameworks.megatron import real_model
 from tests.frameworks.megatron.on_cpu import CudaMeansCpu, loss_of, trainable
+from tests.frameworks.megatron.ranks import fork_ranks
 
 from megatron.core import parallel_state  # isort: skip
 from megatron.core.pipeline_parallel import get_forward_backward_func  # isort: skip
@@ -116,15 +117,15 @@ def do(job: dict[str, Any], rank: int) -> None:
         json.dump(found, file)
 
 
-def main(jobs: list[dict[str, Any]]) -> None:
+def main(jobs: Sequence[dict[str, Any]]) -> None:
     """Do jobs one after the other on this rank."""
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    for job in jobs:
-        do(job, rank)
+    with CudaMeansCpu():
+        for job in jobs:
+            do(job, rank)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    with CudaMeansCpu():
-        main(json.loads(sys.argv[1]))
+    fork_ranks(main)

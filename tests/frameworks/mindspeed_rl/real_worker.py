@@ -1,7 +1,8 @@
 """Two steps of the real MindSpeed-RL's hybrid worker on a CPU, real dock and Megatron-core.
 
 A process of its own: MINDSPEED_RL_SRC, RANK and WORLD_SIZE in the environment, the file for what
-it did in the first argument. The rollout engine is a stand-in, which answers by a formula.
+it did in the first argument. The rollout engine is a stand-in that answers by a formula; its
+weights come to it by MindSpeed-RL's own resharding.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from tests.frameworks.mindspeed_rl.tiny_run import (
     SAMPLES,
     STEPS,
     advantages,
-    answer,
     prompt,
     reference,
 )
@@ -42,7 +42,7 @@ from megatron.core import parallel_state, tensor_parallel  # isort: skip
 from megatron.core.pipeline_parallel import get_forward_backward_func  # isort: skip
 
 
-_SHIFT = int(os.environ.get("ANSWERS_SHIFTED_BY", "0"))  # makes another run of it
+_IS_PACKED = bool(os.environ.get("PACKED"))
 
 
 class Dock:
@@ -56,26 +56,10 @@ class Dock:
 
 
 class Nothing:
-    """Has every method and does nothing in it: MindSpeed-RL's resharding and its scheduler."""
+    """Has every method and does nothing in it: the scheduler of the learning rate."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **kwargs: None
-
-
-class Engine:
-    """A rollout engine that answers by a formula; the step makes its answers differ."""
-
-    step = 0
-    model = SimpleNamespace(parameters=lambda: iter([torch.zeros(1)]))
-
-    def generate_sequences(self, prompts: Any, **kwargs: Any) -> Any:
-        rows = [
-            answer([int(i) for i in asked], sample, self.step + _SHIFT)
-            for asked in prompts
-            for sample in range(SAMPLES)
-        ]
-        width = max(map(len, rows))
-        return [torch.tensor([row + [PAD] * (width - len(row)) for row in rows])]
 
 
 def worker_class() -> Any:
@@ -91,20 +75,43 @@ def worker_class() -> Any:
     return actor_hybrid_worker.ActorHybridWorkerBase
 
 
-def as_vllm() -> None:
-    """Have vLLM's groups be Megatron's: the worker asks them which rank fills the dock."""
+def as_vllm(ranks: int) -> None:
+    """Have vLLM's tensor-parallel groups be Megatron's, or each rank by itself.
+
+    The worker asks them which rank fills the dock; so many ranks share an engine's weights.
+    """
     from vllm.distributed import parallel_state as groups
 
-    tensor = parallel_state.get_tensor_model_parallel_group()
-    ranks = dist.get_process_group_ranks(tensor)
     alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)
-    groups.get_tensor_model_parallel_rank = parallel_state.get_tensor_model_parallel_rank
+    shared = parallel_state.get_tensor_model_parallel_group()
+    tensor = alone if ranks == 1 else shared
+    first = dist.get_process_group_ranks(tensor)[0]
+    groups.get_tensor_model_parallel_rank = lambda: dist.get_rank() - first
+    groups.get_tensor_model_parallel_world_size = lambda: ranks
     groups.get_tensor_model_parallel_group = lambda: SimpleNamespace(
-        device_group=tensor, first_rank=ranks[0]
+        device_group=tensor, first_rank=first
     )
     groups.get_pipeline_model_parallel_group = lambda: SimpleNamespace(
         rank_in_group=0, first_rank=dist.get_rank(), is_last_rank=True, device_group=alone
     )
+
+
+class Packing:
+    """Keeps packed rows apart in Megatron's local attention, which knows causal masks alone.
+
+    On an NPU the kernel is told where rows end, by what MindSpeed-RL calls here.
+    """
+
+    def __init__(self) -> None:
+        self.ends = torch.zeros(0)
+
+    def set_ends(self, bounds: Any) -> None:
+        self.ends = torch.as_tensor(bounds)[1:]
+
+    def mask(self, length: int) -> torch.Tensor:
+        place = torch.arange(length)
+        row = torch.searchsorted(self.ends.to(place), place, right=True)
+        return (place[:, None] < place) | (row[:, None] != row)
 
 
 def new_dock() -> Any:
@@ -116,10 +123,13 @@ def new_dock() -> Any:
     return kind(PROMPTS, SAMPLES, metrics=Metric(), addition_columns=["labels"])
 
 
-def new_worker(kind: Any, dock: Any, tensor: int) -> Any:
+def new_worker(kind: Any, dock: Any, tensor: int, engine_ranks: int) -> Any:
     """Return a worker with everything its `initialize` would build."""
+    from megatron.core.fusions import fused_softmax
     from mindspeed_rl.models.actor_rollout_hybrid import ActorRolloutHybrid
     from mindspeed_rl.utils import compute
+
+    from tests.frameworks.mindspeed_rl import engine
 
     compute.set_parallel_state(parallel_state)
     compute.set_vocab_parallel(tensor_parallel.vocab_parallel_cross_entropy)
@@ -130,6 +140,10 @@ def new_worker(kind: Any, dock: Any, tensor: int) -> Any:
             parameter.partition_dim = -1
     fill(models, 0, MODEL["num_hidden_layers"])
     chunks, optimizer = trainable(config, models)
+    rollout, packing = engine.Engine(engine_ranks), Packing()
+    if _IS_PACKED:
+        fused_softmax.get_default_causal_mask = packing.mask
+    manager = engine.sharding_manager(chunks, optimizer, rollout, parallel_state)
     megatron = SimpleNamespace(
         stage="ray_grpo",
         tensor_model_parallel_size=tensor,
@@ -152,8 +166,8 @@ def new_worker(kind: Any, dock: Any, tensor: int) -> Any:
         parallel_state=parallel_state,
         model=chunks,
         optimizer=optimizer,
-        inference_model=Engine(),
-        sharding_manager=Nothing(),
+        inference_model=rollout,
+        sharding_manager=manager,
         enable_partial_rollout=False,
         profiler_config=None,
         actor_profiler=None,
@@ -181,6 +195,8 @@ def new_worker(kind: Any, dock: Any, tensor: int) -> Any:
         forward_backward_func=get_forward_backward_func(),
         entropy_coeff=0.0,
         kl_penalty="low_var_kl",
+        use_remove_padding=_IS_PACKED,
+        set_actual_seq_len=packing.set_ends,
     )
     return worker
 
@@ -222,6 +238,11 @@ def train(worker: Any, dock: Any) -> list[dict[str, Any]]:
             {"prompts": asked, "labels": [torch.tensor([7])] * PROMPTS}, SAMPLES, ["labels"]
         )
         dock.put_experience(columns, index, is_prompt=True)
+        weights = {
+            name: value.clone()
+            for name, value in worker.model[0].module.state_dict().items()
+            if isinstance(value, torch.Tensor)
+        }
         worker.inference_model.step = step
         worker.generate_sequences()
         worker.compute_log_prob()
@@ -232,17 +253,15 @@ def train(worker: Any, dock: Any) -> list[dict[str, Any]]:
                 ref_log_prob=[reference(row, n) for row, n in enumerate(lengths)],
                 advantages=[advantages(row, n) for row, n in enumerate(lengths)],
             )
-        weights = {
-            name: value.clone()
-            for name, value in worker.model[0].module.state_dict().items()
-            if isinstance(value, torch.Tensor)
-        }
         wanted = ("input_ids", "responses", "old_log_prob", "ref_log_prob", "advantages")
         rows = {name: list(dock.experience_data[name]) for name in wanted} if leads else {}
         worker.update(SimpleNamespace(value=KL_COEFFICIENT))
         norms = [] if not leads else list(dock.metrics.metric["actor/grad_norm"])
         left = "step" in vars(worker.optimizer)
-        done.append({"weights": weights, "dock": rows, "norms": norms, "left": left})
+        random = torch.get_rng_state()
+        done.append(
+            {"weights": weights, "dock": rows, "norms": norms, "left": left, "random": random}
+        )
         dock.clear()
         dock.metrics.reset()
     return done
@@ -255,9 +274,10 @@ def main(out: str) -> None:
     real_model.start(world, 1, 1, 1)
     absent.install()
     kind = worker_class()
-    as_vllm()
+    engine_ranks = int(os.environ.get("ENGINE_RANKS", world))
+    as_vllm(engine_ranks)
     dock = new_dock()
-    done = train(new_worker(kind, dock, world), dock)
+    done = train(new_worker(kind, dock, world, engine_ranks), dock)
     torch.save(done, f"{out}.{rank}")
     dist.destroy_process_group()
 

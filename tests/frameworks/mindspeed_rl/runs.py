@@ -14,6 +14,13 @@ BIN = Path(sys.executable).parent
 START = Path(__file__).resolve().parents[1] / "start.py"
 TIMEOUT_S = 400
 
+SKETCHES = (
+    "capture",
+    "--what",
+    "rollouts,inputs,log_probs,grad_norms,config,metrics,rng,sketches",
+)
+"""All that is recorded by default, and sketches."""
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -24,11 +31,16 @@ class Ran:
 
 
 def run(folder: Path, name: str, world: int, *prefix: str, **environment: str) -> Ran:
-    """Train two steps under a command of `align`, with one process a tensor-parallel rank."""
+    """Train two steps with one process a tensor-parallel rank.
+
+    Args:
+        prefix: command of `align` with its options, that the run is under; none for none.
+    """
     import torch
 
     out = folder / name
-    done = start(out, world, [*prefix, "-o", str(folder / f"{name}-run")], environment)
+    under = [*prefix, "-o", str(folder / f"{name}-run")] if prefix else []
+    done = start(out, world, under, environment)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     ranks = [torch.load(f"{out}.{rank}", weights_only=False) for rank in range(world)]
     return Ran(folder / f"{name}-run", ranks)
@@ -39,7 +51,8 @@ def start(
 ) -> subprocess.CompletedProcess[str]:
     """Run the ranks under torchrun, on a port of their own."""
     command = [
-        *(str(BIN / "align"), *prefix, "--", sys.executable, "-m", "torch.distributed.run"),
+        *((str(BIN / "align"), *prefix, "--") if prefix else ()),
+        *(sys.executable, "-m", "torch.distributed.run"),
         *("--nproc-per-node", str(world), "--rdzv-backend", "c10d"),
         *("--rdzv-endpoint", "127.0.0.1:0", str(START)),
         *("tests.frameworks.mindspeed_rl.real_worker", str(out)),

@@ -23,7 +23,7 @@ from torch import Tensor
 from dumps.readers import captured_step
 from dumps.readers.rollout_store import read_store
 from dumps.store.verify import verify
-from tests.frameworks.mindspeed_rl.runs import SOURCE, Ran, run
+from tests.frameworks.mindspeed_rl.runs import SOURCE, Ran
 from tests.frameworks.mindspeed_rl.tiny_run import (
     KL_COEFFICIENT,
     MICRO,
@@ -41,16 +41,6 @@ from tests.frameworks.mindspeed_rl.tiny_run import (
 pytestmark = pytest.mark.skipif(
     SOURCE is None, reason="needs a checkout of MindSpeed-RL (set MINDSPEED_RL_SRC)"
 )
-
-
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return run(tmp_path_factory.mktemp("mindspeed_rl"), "one", 1, "capture")
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return run(tmp_path_factory.mktemp("mindspeed_rl"), "two", 2, "capture")
 
 
 @pytest.fixture(params=["one", "two"])

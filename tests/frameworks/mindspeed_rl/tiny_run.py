@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-PROMPTS, SAMPLES, STEPS = 4, 2, 2
+PROMPTS, SAMPLES = 4, 2
+STEPS = int(os.environ.get("STEPS", "2"))
 ROWS = PROMPTS * SAMPLES
 EOS, PAD, LONGEST = 1, 63, 6
 KL_COEFFICIENT, CLIP = 0.05, 0.2
@@ -18,6 +20,9 @@ MODEL: dict[str, Any] = {
     **{"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "max_position_embeddings": 32},
     "tie_word_embeddings": False,
 }
+
+FAULTS = {2: "stale", 3: "left_out", 4: "scaled", 5: "permuted", 6: "missing"}
+"""What goes wrong in the resharding of a step, in a run with planted faults."""
 
 
 def prompt(number: int, step: int) -> list[int]:

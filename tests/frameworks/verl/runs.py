@@ -1,6 +1,7 @@
 """Runs of the real verl on CPU for two steps, FSDP2, by the recipe of the recorded runs.
 
-Its plugin makes verl's registries know a CPU. One run takes 60 to 95 seconds.
+Its plugin makes verl's registries know a CPU. One run takes 120 seconds of processor time, 35 with
+a `python` that has torch and its like imported.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +20,73 @@ PLUGIN = Path(__file__).parent / "plugin"
 BIN = Path(sys.executable).parent
 STEPS = (1, 2)
 KINDS = "rollouts,inputs,log_probs,grad_norms,config,metrics,rng,sketches"
-TIMEOUT_S = 600
+TIMEOUT_S = 900
+RAY_IS_LATE = "The current node timed out during startup"  # a fixed 30 s, short on a busy machine
+AT_ONCE = 2
 V0 = "trainer.use_v1=false"
 SKIPPED = "model.layers.1.mlp.down_proj.weight"
 TWO_RANKS = ("trainer.n_gpus_per_node=2", "++ray_kwargs.ray_init.num_gpus=2")
+
+SETTINGS = {
+    "v1": (),
+    "v0": (V0,),
+    "v1_two": TWO_RANKS,
+    "v0_two": (V0, *TWO_RANKS),
+}
+FAULTS = {
+    "kl": "actor_rollout_ref.actor.kl_loss_coef=0.1",
+    "eps": "actor_rollout_ref.model.path={work}/other_eps",
+    "mini_batch": "actor_rollout_ref.actor.ppo_mini_batch_size=8",
+}
+PLANTED = (
+    ("v1", "kl"),
+    ("v1", "eps"),
+    ("v1", "mini_batch"),
+    ("v0", "kl"),
+    ("v0", "eps"),
+    ("v0", "mini_batch"),
+    ("v1_two", "eps"),
+    ("v0_two", "kl"),
+)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What one run is.
+
+    Args:
+        captures: it is captured, and trains on the recipe's recorded rollouts.
+        replays: the captured run whose rollouts it trains on; by default the recipe's.
+        skipped: parameter that no sync gives to the rollout engine.
+        warm: torch and its like are imported before its processes begin.
+    """
+
+    overrides: tuple[str, ...] = ()
+    captures: bool = False
+    replays: str = ""
+    skipped: str = ""
+    warm: bool = True
+
+
+# One capture is of interpreters that begin as a user's do.
+RUNS = {
+    "v1_captured": Spec(captures=True, warm=False),
+    "v1_plain": Spec(),
+    "v0_captured": Spec(SETTINGS["v0"], captures=True),
+    "v0_plain": Spec(SETTINGS["v0"]),
+    "v1_again": Spec(replays="v1_captured"),
+    "v0_again": Spec(SETTINGS["v0"], replays="v0_captured"),
+    "v1_two_captured": Spec(SETTINGS["v1_two"], captures=True, skipped=SKIPPED),
+    "v0_two_captured": Spec(SETTINGS["v0_two"], captures=True),
+    "v1_two_again": Spec(SETTINGS["v1_two"], replays="v1_two_captured"),
+    "v0_two_again": Spec(SETTINGS["v0_two"], replays="v0_two_captured"),
+    **{
+        f"{setting}_{fault}": Spec(
+            (*SETTINGS[setting], FAULTS[fault]), replays=f"{setting}_captured"
+        )
+        for setting, fault in PLANTED
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -49,46 +116,109 @@ class Pair:
     captured: Ran
 
 
-def run(work: Path, name: str, *overrides: str, captures: bool = False, skipped: str = "") -> Ran:
-    """Run verl on recorded rollouts, given by an agent loop of our own.
+class Runs:
+    """Makes each run once, two at a time, while other tests go on.
 
     Args:
-        skipped: parameter that no sync gives to the rollout engine.
+        work: folder with model, data, plugins and the recipe's script.
+        python: with torch and its like imported; None to have every run import them.
     """
-    capture = work / f"{name}-capture"
-    prefix = f"{BIN / 'align'} capture -o {capture} --what {KINDS} --" if captures else ""
-    recorded = {
-        "XMOD": ",recorded_rollouts,looked_at_engine",
-        "SKIPPED_WEIGHT": skipped,
-        "RECORDED_ROLLOUTS": str(work / "rollouts.jsonl"),
-    }
-    done = start(work, name, prefix, [*RECORDED, *overrides], recorded)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    return Ran(work / name, capture)
+
+    def __init__(self, work: Path, python: Path | None) -> None:
+        self._work, self._python = work, python
+        self._made: dict[str, Future[Ran]] = {}
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Have runs made in the background, in this order."""
+        for name in names:
+            self._pool.submit(self.get, name)
+
+    def get(self, name: str) -> Ran:
+        """Wait for a run; make it here and now where nothing has begun it."""
+        with self._lock:
+            is_mine = name not in self._made
+            future = self._made.setdefault(name, Future())
+        if is_mine:
+            try:
+                future.set_result(self._make(name, RUNS[name]))
+            except BaseException as error:
+                future.set_exception(error)
+        return future.result()
+
+    def close(self) -> None:
+        """Wait for what runs; begin nothing more."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _make(self, name: str, spec: Spec) -> Ran:
+        capture = self._work / f"{name}-capture"
+        align = f"python {BIN / 'align'}"
+        overrides = [text.format(work=self._work) for text in spec.overrides]
+        if spec.replays:
+            recorded = self.get(spec.replays).capture
+            prefix = f"{align} replay --rollouts {recorded} -o {capture} --"
+            environment = OTHER_ENGINE
+        else:
+            prefix = f"{align} capture -o {capture} --what {KINDS} --" if spec.captures else ""
+            environment = {
+                "XMOD": ",recorded_rollouts,looked_at_engine",
+                "SKIPPED_WEIGHT": spec.skipped,
+                "RECORDED_ROLLOUTS": str(self._work / "rollouts.jsonl"),
+            }
+            overrides = [*RECORDED, *overrides]
+        python = self._python if spec.warm else None
+        done = start(self._work, name, prefix, overrides, environment, python)
+        assert done.returncode == 0, f"{name}: {(done.stdout + done.stderr)[-3000:]}"
+        return Ran(self._work / name, capture)
 
 
 def start(
-    work: Path, name: str, prefix: str, overrides: list[str], environment: dict[str, str]
+    work: Path,
+    name: str,
+    prefix: str,
+    overrides: list[str],
+    environment: dict[str, str],
+    python: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run verl for two steps with a prefix before its command."""
+    folders, overrides = [str(BIN), os.environ["PATH"]], [*_SHORT, *overrides]
+    if python is not None:
+        folders.insert(0, str(python.parent))
+        overrides.append(f"+ray_kwargs.ray_init.runtime_env.py_executable={python}")
+    command = ["bash", str(work / "run_v1.sh"), str(work / name), *overrides]
+    environment = {
+        **surroundings(work),
+        "PATH": os.pathsep.join(folders),
+        "PREFIX": prefix,
+        **environment,
+    }
+    done = _run(command, environment)
+    return _run(command, environment) if RAY_IS_LATE in done.stdout + done.stderr else done
+
+
+def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["nice", "bash", str(work / "run_v1.sh"), str(work / name), *_SHORT, *overrides],
-        env={
-            **os.environ,
-            "PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]),
-            "R": str(work),
-            "STRATEGY": "fsdp2",
-            "MKL_CBWR": "COMPATIBLE",
-            "PREFIX": prefix,
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
+        command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
 
 
+def surroundings(work: Path) -> dict[str, str]:
+    """Return the environment that all runs have in common; the recipe's script says it again."""
+    return {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "R": str(work),
+        "STRATEGY": "fsdp2",
+        "MKL_CBWR": "COMPATIBLE",
+        "RAY_worker_niceness": "0",
+        "RAY_prestart_worker_first_driver": "0",
+    }
+
+
+OTHER_ENGINE = {"HF_CPU_SEED": "7", "XMOD": ",without_trl"}
 _SHORT = (
     "trainer.total_training_steps=2",
     "trainer.val_before_train=false",

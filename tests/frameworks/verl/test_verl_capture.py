@@ -1,7 +1,7 @@
 """`align capture` on the real verl: its V1 and V0 trainers on CPU, two steps each, FSDP2.
 
 Each trainer runs twice on the same recorded rollouts, with a capture and without one, by the recipe
-of the recorded runs, whose plugin makes verl's registries know a CPU. About five minutes.
+of the recorded runs, whose plugin makes verl's registries know a CPU.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dumps.store.run_data import RunData
 from dumps.store.verify import verify
 from tests.frameworks.verl.runs import STEPS, Pair
 
+NEEDS = ("v1_captured", "v1_plain", "v0_captured", "v0_plain")
 EOS = 2  # <|im_end|> of the tiny tokenizer
 
 

@@ -1,13 +1,12 @@
 """`align replay` into the real verl: what a captured run trained on, trained on again.
 
-The engine of these runs is seeded otherwise, so a response that it generates is another one. Six
-runs beside those of the captures, one of them on two ranks.
+The engine of these runs is seeded otherwise, so a response that it generates is another one. V1 and
+V0 trainer, on one rank and on two.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -35,56 +34,25 @@ from dumps.readers.data_set import read_data_set
 from dumps.readers.row_hashes import brief_hashes, data_set_hash, row_hashes
 from dumps.store.discover import discover
 from dumps.store.run_data import RunData
-from tests.frameworks.verl.runs import BIN, STEPS, TWO_RANKS, V0, Pair, Ran, start
+from tests.frameworks.verl.runs import PLANTED, SETTINGS, STEPS, Ran, Runs
 
-OTHER_COEFFICIENT = "actor_rollout_ref.actor.kl_loss_coef=0.1"
-OTHER_MINI_BATCH = "actor_rollout_ref.actor.ppo_mini_batch_size=8"
-# The captured runs have an agent loop of their own, and the engine on two ranks lacks a weight.
+# The captured runs have an agent loop of their own, and the engine of one lacks a weight.
 OTHER_RUNGS = {Rung.CONFIG, Rung.WEIGHT_SYNC}
-OTHER_ENGINE = {"HF_CPU_SEED": "7", "XMOD": ",without_trl"}
+NAMED = {
+    "kl": "config.loss.kl_coef",
+    "eps": "config.model.rms_norm_eps",
+    "mini_batch": "config.actor.mini_batch_size",
+}
+NEEDS = (
+    *(f"{setting}_{what}" for what in ("captured", "again") for setting in SETTINGS),
+    *(f"{setting}_{fault}" for setting, fault in PLANTED),
+)
 
 
-def replay(work: Path, name: str, recorded: Path, *overrides: str) -> Ran:
-    """Replay into a run that generates with verl's own agent loop and buffer."""
-    capture = work / f"{name}-capture"
-    prefix = f"{BIN / 'align'} replay --rollouts {recorded} -o {capture} --"
-    done = start(work, name, prefix, list(overrides), OTHER_ENGINE)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    return Ran(work / name, capture)
-
-
-@pytest.fixture(scope="session")
-def v1_again(work: Path, v1: Pair) -> Ran:
-    return replay(work, "v1-replay", v1.captured.capture)
-
-
-@pytest.fixture(scope="session")
-def v0_again(work: Path, v0: Pair) -> Ran:
-    return replay(work, "v0-replay", v0.captured.capture, V0)
-
-
-@pytest.fixture(scope="session")
-def two_ranks_again(work: Path, two_ranks: Ran) -> Ran:
-    return replay(work, "v1-two-replay", two_ranks.capture, *TWO_RANKS)
-
-
-@pytest.fixture(scope="session")
-def other_eps(work: Path) -> str:
-    """Give the option that names a model whose RMSNorm adds another epsilon."""
-    folder = work / "other-eps"
-    shutil.copytree(work / "tiny/model", folder)
-    config = json.loads((folder / "config.json").read_text())
-    assert config["rms_norm_eps"] == 1e-6
-    (folder / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-5}))
-    return f"actor_rollout_ref.model.path={folder}"
-
-
-@pytest.fixture(params=["v1", "v0", "two_ranks"])
-def both(request: pytest.FixtureRequest) -> tuple[Ran, Ran]:
+@pytest.fixture(params=SETTINGS)
+def both(runs: Runs, request: pytest.FixtureRequest) -> tuple[Ran, Ran]:
     """Give the captured run, and the one it was replayed into."""
-    recorded = request.getfixturevalue(request.param)
-    captured = recorded if isinstance(recorded, Ran) else recorded.captured
-    return captured, request.getfixturevalue(f"{request.param}_again")
+    return runs.get(f"{request.param}_captured"), runs.get(f"{request.param}_again")
 
 
 def rollouts(run: Ran, step: int) -> list[tuple]:
@@ -123,12 +91,11 @@ def test_losses_and_gradients_are_bitwise_the_same(both: tuple[Ran, Ran]) -> Non
             assert all((parts[0][name] == parts[1][name]).all() for name in parts[0])
 
 
-def test_each_of_two_ranks_has_its_part(two_ranks: Ran, two_ranks_again: Ran) -> None:
-    for ran in (two_ranks, two_ranks_again):
-        assert [file[-19:] for file in actors(ran, 1)] == [
-            "actor-0.safetensors",
-            "actor-1.safetensors",
-        ]
+@pytest.mark.parametrize("setting", ["v1_two", "v0_two"])
+@pytest.mark.parametrize("what", ["captured", "again"])
+def test_each_of_two_ranks_has_its_part(runs: Runs, setting: str, what: str) -> None:
+    files = [Path(file).name for file in actors(runs.get(f"{setting}_{what}"), 1)]
+    assert files == ["actor-0.safetensors", "actor-1.safetensors"]
 
 
 def test_the_manifest_proves_it_row_by_row(both: tuple[Ran, Ran]) -> None:
@@ -139,34 +106,19 @@ def test_the_manifest_proves_it_row_by_row(both: tuple[Ran, Ran]) -> None:
     assert (proof["out_of_order"], proof["scores_differ"], proof["refused"]) == (0, 0, [])
 
 
-PLANTED = [
-    ("v1", "kl", "config.loss.kl_coef"),
-    ("v1", "eps", "config.model.rms_norm_eps"),
-    ("v0", "mini_batch", "config.actor.mini_batch_size"),
-]
-
-
-@pytest.mark.parametrize(("trainer", "planted", "named"), PLANTED)
+@pytest.mark.parametrize(("setting", "planted"), PLANTED)
 def test_a_planted_difference_is_the_first_thing_a_report_names(
-    trainer: str, planted: str, named: str, request: pytest.FixtureRequest, work: Path
+    runs: Runs, setting: str, planted: str
 ) -> None:
-    overrides = {
-        "kl": lambda: OTHER_COEFFICIENT,
-        "eps": lambda: request.getfixturevalue("other_eps"),
-        "mini_batch": lambda: OTHER_MINI_BATCH,
-    }[planted]()
-    captured = request.getfixturevalue(trainer).captured
-    again = request.getfixturevalue(f"{trainer}_again")
-    version = [V0] if trainer == "v0" else []
-    other = replay(work, f"{trainer}-{planted}", captured.capture, overrides, *version)
+    again, other = runs.get(f"{setting}_again"), runs.get(f"{setting}_{planted}")
     assert rollouts(other, 1) == rollouts(again, 1)
-    assert climb(data(again), data(other)).verdict.finding_id == named
+    assert climb(data(again), data(other)).verdict.finding_id == NAMED[planted]
 
 
 def test_nothing_of_that_is_named_where_nothing_is_planted(both: tuple[Ran, Ran]) -> None:
     report = climb(*map(data, both))
     named = {finding.id for rung in report.rungs for finding in rung.findings}
-    assert not named & {finding_id for _, _, finding_id in PLANTED}
+    assert not named & {*NAMED.values()}
     others = (RungStatus.DIVERGED, RungStatus.UNDECIDED)
     assert {rung.name for rung in report.rungs if rung.status in others} <= OTHER_RUNGS
 

@@ -32,14 +32,21 @@ from dumps.readers.trainer_inputs import read as read_inputs
 from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase
-from tests.frameworks.verl.runs import SKIPPED, STEPS, Pair, Ran
+from tests.frameworks.verl.runs import SKIPPED, STEPS, Pair, Ran, Runs
 
+NEEDS = ("v1_captured", "v0_captured", "v1_two_captured")
 FLOAT32 = 2e-6  # what sketches of one tensor computed in two ways may differ by
 
 
 @pytest.fixture(params=["v1", "v0"])
-def captured(request: pytest.FixtureRequest) -> Ran:
-    return request.getfixturevalue(request.param).captured
+def captured(runs: Runs, request: pytest.FixtureRequest) -> Ran:
+    return runs.get(f"{request.param}_captured")
+
+
+@pytest.fixture(scope="module")
+def two_ranks(runs: Runs) -> Ran:
+    """Give a run like that of `v1` on two ranks, whose engine is never given a weight."""
+    return runs.get("v1_two_captured")
 
 
 def data(run: Ran) -> RunData:

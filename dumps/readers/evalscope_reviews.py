@@ -1,0 +1,62 @@
+"""reviews/MODEL/DATASET_SUBSET.jsonl of evalscope 1.x: one row an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from align.core.errors import DumpError
+from align.core.evaluation import EvalResults
+from align.core.run import ArtifactKind
+from dumps.readers.lm_eval_samples import json_rows
+from dumps.readers.question_scores import Answered, as_number, scores_of
+from dumps.readers.reader import Glimpse, Progress, Reader, no_progress
+
+FORMAT = "evalscope_reviews"
+
+_SIGN = re.compile(rb'"sample_score"\s*:\s*\{\s*"score"\s*:\s*\{\s*"value"\s*:')
+
+
+def _sniff(glimpse: Glimpse) -> bool:
+    return glimpse.head.lstrip()[:9].startswith(b'{"index"') and (
+        _SIGN.search(glimpse.head) is not None or glimpse.search(_SIGN) is not None
+    )
+
+
+def read_evalscope_reviews(path: Path, progress: Progress = no_progress) -> EvalResults:
+    """Read every answer's scores; answers of one ``group_id`` are repeats of one question.
+
+    Raises:
+        DumpError: No line holds a scored answer.
+    """
+    answers: list[Answered] = []
+    num_unread = 0
+    for row, num_bytes in json_rows(path):
+        progress(num_bytes)
+        found = [] if row is None else list(_answers(row, path.stem.lower()))
+        num_unread += not found
+        answers += found
+    if not answers:
+        raise DumpError(
+            where=str(path), problem="holds no scored answer", fix="give evalscope's reviews"
+        )
+    return EvalResults(str(path), FORMAT, scores_of(answers), num_unread=num_unread)
+
+
+def _answers(row: dict[str, Any], task: str) -> Iterator[Answered]:
+    sample = row.get("sample_score")
+    score = sample.get("score") if isinstance(sample, dict) else None
+    values = score.get("value") if isinstance(score, dict) else None
+    if not isinstance(values, dict):
+        return
+    stated = sample.get("group_id") if isinstance(sample, dict) else None
+    question = row.get("index") if stated is None else stated
+    for name, raw in values.items():
+        value = as_number(raw)
+        if value is not None and question is not None:
+            yield Answered(task, str(name).lower(), str(question), value)
+
+
+READER = Reader(FORMAT, ArtifactKind.EVALS, _sniff, read_evalscope_reviews, sole_role=True)
