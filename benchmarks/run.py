@@ -9,7 +9,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHMARKS = ("console_log", "rollouts", "report_render", "report", "stack_learning")
+BENCHMARKS = (
+    "console_log",
+    "rollouts",
+    "layer_records",
+    "report_render",
+    "report",
+    "stack_learning",
+)
 
 
 def main() -> None:

@@ -89,7 +89,8 @@ def main() -> None:
         print(row(name, list(wandering(correlation, num))), flush=True)
     for correlation in (0.3, 0.8):
         for steps, constant in SHORT:
-            name = f"three fifths, {steps} steps, time constant {constant}, autocorrelation {correlation}"
+            name = f"three fifths, {steps} steps, time constant {constant}"
+            name += f", autocorrelation {correlation}"
             print(row(name, list(short(correlation, steps, constant, num))), flush=True)
 
 

@@ -36,8 +36,8 @@ class Rooms:
     """Gives room on a CPU, taken for many addresses at once.
 
     Small results that outlive the large tensors around them would break up the heap, which then
-    cannot be used again for large ones: a step of 330 addresses took 80 MB more. Accelerators'
-    allocators keep small tensors apart.
+    cannot be used again for large ones: the peak of a step of 330 addresses rose by 80 MB more.
+    Accelerators' allocators keep small tensors apart.
     """
 
     _free: list[Room] = field(default_factory=list)

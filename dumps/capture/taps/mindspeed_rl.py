@@ -19,9 +19,10 @@ from dumps.capture.invariants import broken_in_update
 from dumps.capture.megatron_gradients import megatron_gradient_squares
 from dumps.capture.plan import What
 from dumps.capture.session import Session
-from dumps.capture.step_batch import StepBatch, files_of
+from dumps.capture.step_batch import StepBatch, TextOf, files_of
 from dumps.capture.step_sketches import Part
 from dumps.capture.stop import stop
+from dumps.capture.taps.mindspeed_rl_run import describe_run
 from dumps.capture.taps.mindspeed_rl_sketches import ActorSketches, sketches_of
 from dumps.capture.update_record import UpdateRecord, step_file, writes
 from dumps.capture.wrap import After, wrap
@@ -33,14 +34,17 @@ class _Worker:
 
     Args:
         rounds: how often each row of the dock was filled in this step.
+        text_of: None where the worker's tokenizer makes no texts.
         sketches: None where the plan asks for none, or none can be made.
-        is_known: whether the worker was seen, and its sketches were begun if there are any.
+        is_known: whether the worker was seen: the run is described, and sketches were begun if
+            there are any.
     """
 
     step: int = 1
     rounds: Counter[int] = field(default_factory=Counter)
     records: list[RolloutRecord] = field(default_factory=list)
     record: UpdateRecord = field(default_factory=UpdateRecord)
+    text_of: TextOf | None = None
     sketches: ActorSketches | None = None
     is_known: bool = False
 
@@ -53,11 +57,15 @@ _worker = _Worker()
 
 
 def generating(session: Session, self: Any, *args: Any, **kwargs: Any) -> None:
-    """Note the step that begins; the first time, look at the actor from here on."""
+    """Note the step that begins; the first time, say what the run is and look at the actor."""
     _worker.step = int(self.iteration) + 1  # args.iteration stays where training began
-    if _worker.is_known or not session.takes(What.SKETCHES, What.WEIGHTS):
+    if _worker.is_known:
         return
     _worker.is_known = True
+    with session.log.kept("describing the run"):
+        _worker.text_of = describe_run(session, self, _worker.rank)
+    if not session.takes(What.SKETCHES, What.WEIGHTS):
+        return
     with session.sketching("the actor"):
         _worker.sketches = sketches_of(session, self, _worker.rank)
         if _worker.sketches is not None:
@@ -230,7 +238,7 @@ def updated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
         tensors = record.on_device()
         sums = {name: tensor for part in parts for name, tensor in part.tensors().items()}
         host, name = copied({**tensors, **sums}), f"actor-{rank}"
-        files = files_of(StepBatch(step, records, {}), session.plan, rank)
+        files = files_of(StepBatch(step, records, {}, _worker.text_of), session.plan, rank)
         if tensors:
             own = {name: host[name] for name in tensors}
             files[step_file(step, name)] = writes(own, record.notes(step, rank, "actor"))

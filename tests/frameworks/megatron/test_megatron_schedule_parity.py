@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,8 @@ from align.core.config_value import (
 )
 from align.frameworks.schedules import megatron_lr
 from tests.frameworks.parity import agree
+
+MEGATRON = f"megatron {version('megatron-core')}"
 
 
 @pytest.mark.parametrize("style", ["constant", "linear", "cosine", "inverse-square-root"])
@@ -54,7 +57,7 @@ def test_learning_rates_agree_after_every_mini_batch(
         )
         ours.append(rate)
     name = "OptimizerParamScheduler"
-    agree("megatron 0.12", name, torch.tensor(ours).double(), torch.tensor(theirs).double(), 1e-18)
+    agree(MEGATRON, name, torch.tensor(ours).double(), torch.tensor(theirs).double(), 1e-18)
 
 
 @pytest.mark.parametrize("shape", ["linear", "cosine", "exponential"])
@@ -95,7 +98,7 @@ def test_the_warmup_stable_decay_agrees_after_every_step(
         )
         ours.append(rate)
     name = "OptimizerParamScheduler"
-    agree("megatron 0.12", name, torch.tensor(ours).double(), torch.tensor(theirs).double(), 1e-18)
+    agree(MEGATRON, name, torch.tensor(ours).double(), torch.tensor(theirs).double(), 1e-18)
 
 
 @pytest.mark.parametrize("style", ["linear", "cosine", "inverse-square-root"])
@@ -139,6 +142,4 @@ def test_the_declared_course_of_mindspeed_rl_is_the_real_scheduler_stepped_as_it
     values = {k: EffectiveValue(k, v, ConfigValue(k, v, place)) for k, v in settings.items()}
     rates = learning_rates(values, "mindspeed_rl")
     name = "MindSpeed-RL's course"
-    agree(
-        "megatron 0.12", name, torch.tensor(rates), torch.tensor(theirs, dtype=torch.float64), 1e-18
-    )
+    agree(MEGATRON, name, torch.tensor(rates), torch.tensor(theirs, dtype=torch.float64), 1e-18)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("verl", reason="verl is not installed")
+
 SAYS = """
 import json, os, sys
 imported = [name for name in ("torch", "ray", "verl", "dumps", "marked") if name in sys.modules]
