@@ -10,7 +10,7 @@ from typing import Any
 from align.core.errors import DumpError
 from align.core.evaluation import EvalResults
 from align.core.run import ArtifactKind
-from dumps.readers.lm_eval_samples import json_rows
+from dumps.readers.json_lines import Unreadable, iter_objects
 from dumps.readers.question_scores import Answered, as_number, scores_of
 from dumps.readers.reader import Glimpse, Progress, Reader, no_progress
 
@@ -33,9 +33,8 @@ def read_evalscope_reviews(path: Path, progress: Progress = no_progress) -> Eval
     """
     answers: list[Answered] = []
     num_unread = 0
-    for row, num_bytes in json_rows(path):
-        progress(num_bytes)
-        found = [] if row is None else list(_answers(row, path.stem.lower()))
+    for _, row, _ in iter_objects(path, progress):
+        found = [] if isinstance(row, Unreadable) else list(_answers(row, path.stem.lower()))
         num_unread += not found
         answers += found
     if not answers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from align.core.errors import DumpError
 from align.core.evaluation import EvalResults
 from align.core.run import ArtifactKind
+from dumps.readers.json_lines import Unreadable, iter_objects
 from dumps.readers.question_scores import Answered, as_number, scores_of
 from dumps.readers.reader import Glimpse, Progress, Reader, no_progress
 
@@ -35,9 +35,8 @@ def read_lm_eval_samples(path: Path, progress: Progress = no_progress) -> EvalRe
     answers: list[Answered] = []
     num_unread = 0
     task = _task(path)
-    for row, num_bytes in json_rows(path):
-        progress(num_bytes)
-        found = [] if row is None else list(_answers(row, task))
+    for _, row, _ in iter_objects(path, progress):
+        found = [] if isinstance(row, Unreadable) else list(_answers(row, task))
         num_unread += not found
         answers += found
     if not answers:
@@ -47,19 +46,6 @@ def read_lm_eval_samples(path: Path, progress: Progress = no_progress) -> EvalRe
             fix="run lm-eval with --log_samples",
         )
     return EvalResults(str(path), FORMAT, scores_of(answers), num_unread=num_unread)
-
-
-def json_rows(path: Path) -> Iterator[tuple[dict[str, Any] | None, int]]:
-    """Yield each line's JSON object and its bytes; None for a line that is none."""
-    with path.open("rb") as file:
-        for line in file:
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line.decode("utf-8", "replace"))
-            except ValueError:
-                row = None
-            yield row if isinstance(row, dict) else None, len(line)
 
 
 def _task(path: Path) -> str:
