@@ -14,7 +14,7 @@ import numpy as np
 from align.core.text import Text
 from align.core.threshold import Threshold
 from align.curves.bootstrap import block_length, interval, mean_interval, resample
-from align.curves.criterion import MIN_STEPS, Criterion, Outcome, criterion_of, too_short
+from align.curves.criterion import MIN_STEPS, SURE, Criterion, Outcome, criterion_of, too_short
 from align.curves.pair import PairedMetric, Pairing
 from align.curves.shift import relative_to
 from align.curves.smooth import smooth, window_for
@@ -116,6 +116,7 @@ def absolute_error(
         reward,
         error=float(np.abs(smooth(difference, window)).mean()),
         bounds=interval(drawn),
+        sure=interval(drawn, SURE.value),
         scale=scale,
         limit=limit,
         formula=_absolute_formula(len(reward), window, length, _SPAN if span else _LEVEL),
@@ -129,16 +130,22 @@ def convergence_error(reward: PairedMetric, limit: Threshold = CONVERGENCE_LIMIT
     final = reward.where(np.arange(len(reward)) >= len(reward) - final_steps(len(reward)))
     difference = final.candidate - final.reference
     length = block_length(difference)
-    low, high = mean_interval(difference, length)
     return criterion_of(
         "convergence_error",
         final,
         error=abs(float(difference.mean())),
-        bounds=(max(low, -high, 0.0), max(abs(low), abs(high))),
+        bounds=_of_size(mean_interval(difference, length)),
+        sure=_of_size(mean_interval(difference, length, SURE.value)),
         scale=relative_to(float(final.reference.mean()), reward.reference),
         limit=limit,
         formula=_convergence_formula(len(final), length),
     )
+
+
+def _of_size(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the interval of a difference's size."""
+    low, high = bounds
+    return max(low, -high, 0.0), max(abs(low), abs(high))
 
 
 _SPAN = Text(

@@ -43,20 +43,22 @@ def resample(values: FloatArray, length: int) -> FloatArray:
     return values[steps]
 
 
-def mean_interval(values: FloatArray, length: int) -> tuple[float, float]:
+def mean_interval(
+    values: FloatArray, length: int, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
     """Return the interval of a series' mean: the bootstrap's, or Student's where that is wider.
 
     Blocks of a short, autocorrelated series hold too little of its slow variation; Student's t
     with the effective number of values (`noise.effective_size`) allows for that.
     """
-    low, high = interval(resample(values, length).mean(axis=-1))
+    low, high = interval(resample(values, length).mean(axis=-1), confidence)
     error, freedom = standard_error(values)
-    mean, reach = float(values.mean()), t_quantile(CONFIDENCE, freedom) * error
+    mean, reach = float(values.mean()), t_quantile(confidence, freedom) * error
     return min(low, mean - reach), max(high, mean + reach)
 
 
-def interval(statistics: FloatArray) -> tuple[float, float]:
+def interval(statistics: FloatArray, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Return the percentile interval of resampled statistics."""
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - confidence) / 2
     low, high = np.quantile(statistics, (tail, 1 - tail))
     return float(low), float(high)

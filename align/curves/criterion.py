@@ -9,11 +9,16 @@ from statistics import NormalDist
 
 from align.core.text import Text
 from align.core.threshold import Threshold
-from align.curves.noise import standard_error
+from align.curves.noise import FAMILY_ALPHA, standard_error
 from align.curves.pair import FloatArray, PairedMetric
 
 MIN_STEPS = Threshold(
     30, source="ten blocks of n^(1/3) = 3 steps, the least a block bootstrap is drawn from"
+)
+SURE = Threshold(
+    1 - FAMILY_ALPHA.value,
+    source="each of the report's two criteria fails one clean pair in 200 from above, both "
+    "together one in a hundred",
 )
 POWER = Threshold(0.8, source="the usual power of a planned experiment (Cohen 1988)")
 
@@ -41,6 +46,7 @@ class Criterion:
         formula: what was computed, with window, denominator and block length.
         num_steps: that the error is taken of; 0 where it is not taken of steps.
         detectable: smallest lasting error that these steps would show; see `detectable_error`.
+        sure: the wider interval that a report needs to call the runs different; see `SURE`.
     """
 
     name: str
@@ -56,6 +62,12 @@ class Criterion:
     formula: Text
     num_steps: int = 0
     detectable: float = math.nan
+    sure: tuple[float, float] = (math.nan, math.nan)
+
+    @property
+    def surely_fails(self) -> bool:
+        """Whether all of the wider interval is above the limit."""
+        return self.sure[0] > self.limit.value
 
 
 def decide(low: float, high: float, limit: float) -> Outcome:
@@ -74,9 +86,12 @@ def criterion_of(
     scale: float,
     limit: Threshold,
     formula: Text,
+    sure: tuple[float, float] = (math.nan, math.nan),
 ) -> Criterion:
     """Divide by the denominator and decide; a curve that is 0 throughout has no relative error."""
-    relative = [0.0 if v == 0 else v / scale if scale else math.inf for v in (error, *bounds)]
+    relative = [
+        0.0 if v == 0 else v / scale if scale else math.inf for v in (error, *bounds, *sure)
+    ]
     return Criterion(
         name=name,
         subject=steps.name,
@@ -91,6 +106,7 @@ def criterion_of(
         formula=formula,
         num_steps=len(steps),
         detectable=detectable_error(steps.candidate - steps.reference, scale),
+        sure=(relative[3], relative[4]),
     )
 
 
