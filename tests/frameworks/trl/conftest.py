@@ -12,7 +12,9 @@ from tests.frameworks.trl.grpo_process import captured_run, run
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory, reference_runs: Path) -> tuple[Any, Any, Path]:
+def grpo_runs(
+    tmp_path_factory: pytest.TempPathFactory, reference_runs: Path
+) -> tuple[Any, Any, Path]:
     """Give what both runs logged, and the folder of the captured one."""
     folder = tmp_path_factory.mktemp("trl")
     model = reference_runs / "tiny_model_tokenizer_data" / "model"

@@ -17,20 +17,20 @@ from dumps.store.run_data import RunData
 from dumps.store.verify import verify
 
 
-def test_what_trl_logs_and_draws_is_the_same_with_a_capture(runs: Any) -> None:
-    plain, captured, _ = runs
+def test_what_trl_logs_and_draws_is_the_same_with_a_capture(grpo_runs: Any) -> None:
+    plain, captured, _ = grpo_runs
     assert captured == plain
     assert [row["step"] for row in plain["rows"]][:2] == [1, 2]
 
 
-def test_every_step_is_whole_and_nothing_failed(runs: Any) -> None:
-    run = runs[2]
+def test_every_step_is_whole_and_nothing_failed(grpo_runs: Any) -> None:
+    run = grpo_runs[2]
     assert not (run / "capture.log").exists()
     assert verify(run).whole_steps == (1, 2)
 
 
-def test_rollouts_and_batch_agree_with_what_trl_logs(runs: Any) -> None:
-    plain, _, run = runs
+def test_rollouts_and_batch_agree_with_what_trl_logs(grpo_runs: Any) -> None:
+    plain, _, run = grpo_runs
     rows = list(read_store(run / "rollout/rank=0/step=000001.parquet"))
     lengths = [len(row.response_ids) for row in rows]  # type: ignore[union-attr, arg-type]
     assert len(rows) == 4
@@ -46,8 +46,8 @@ def test_rollouts_and_batch_agree_with_what_trl_logs(runs: Any) -> None:
     assert advantages[:, 0].reshape(2, 2).sum(axis=1) == pytest.approx([0, 0], abs=1e-6)
 
 
-def test_gradient_norms_of_all_parameters_add_up_to_the_one_trl_logs(runs: Any) -> None:
-    plain, _, run = runs
+def test_gradient_norms_of_all_parameters_add_up_to_the_one_trl_logs(grpo_runs: Any) -> None:
+    plain, _, run = grpo_runs
     for step in (1, 2):
         part = captured_step.read(run / f"steps/{step:06d}/actor-0.safetensors")
         squares = part.gradient_squares(0)
@@ -56,8 +56,8 @@ def test_gradient_norms_of_all_parameters_add_up_to_the_one_trl_logs(runs: Any) 
         assert norm == pytest.approx(plain["rows"][step - 1]["grad_norm"], rel=1e-5)
 
 
-def test_rewards_and_ends_are_those_that_trl_logs(runs: Any) -> None:
-    plain, _, run = runs
+def test_rewards_and_ends_are_those_that_trl_logs(grpo_runs: Any) -> None:
+    plain, _, run = grpo_runs
     for step in (1, 2):
         rows = list(read_store(run / f"rollout/rank=0/step={step:06d}.parquet"))
         logged = plain["rows"][step - 1]
@@ -68,7 +68,7 @@ def test_rewards_and_ends_are_those_that_trl_logs(runs: Any) -> None:
         assert np.mean(cut) == logged["completions/clipped_ratio"]
 
 
-def test_the_run_is_known_as_trls(runs: Any) -> None:
-    data = RunData(discover([runs[2]]))
+def test_the_run_is_known_as_trls(grpo_runs: Any) -> None:
+    data = RunData(discover([grpo_runs[2]]))
     assert (data.framework, data.framework_version) == ("trl", "1.16.0")
     assert data.run.unknown == ()

@@ -46,11 +46,11 @@ def model(reference_runs: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plain(runs: Any, model: Path, tmp_path_factory: pytest.TempPathFactory) -> CapturedStep:
+def plain(grpo_runs: Any, model: Path, tmp_path_factory: pytest.TempPathFactory) -> CapturedStep:
     """Sketch the model of transformers, on the rows that TRL trained on in its first step."""
     folder = tmp_path_factory.mktemp("plain")
     own = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    batch = read_inputs(runs[2] / "trainer_inputs/rank=0/000001.safetensors", lambda _: None)
+    batch = read_inputs(grpo_runs[2] / "trainer_inputs/rank=0/000001.safetensors", lambda _: None)
     inputs = {
         name: torch.from_numpy(np.asarray(batch.tensor(name)))
         for name in ("input_ids", "attention_mask")
@@ -63,9 +63,9 @@ def plain(runs: Any, model: Path, tmp_path_factory: pytest.TempPathFactory) -> C
 
 
 def test_weights_and_activations_are_those_of_the_plain_model(
-    runs: Any, plain: CapturedStep
+    grpo_runs: Any, plain: CapturedStep
 ) -> None:
-    step = captured_steps(data(runs[2]))[1]
+    step = captured_steps(data(grpo_runs[2]))[1]
     for phase in (Phase.PARAMETER, Phase.FORWARD):
         # TRL computes logits of the completion alone
         own, theirs = (
@@ -77,16 +77,16 @@ def test_weights_and_activations_are_those_of_the_plain_model(
             assert difference(theirs[address], record).relative <= FLOAT32, address
 
 
-def test_sketched_gradients_have_the_norm_that_trl_logs(runs: Any) -> None:
+def test_sketched_gradients_have_the_norm_that_trl_logs(grpo_runs: Any) -> None:
     for number in (1, 2):
-        gradients = captured_steps(data(runs[2]))[number].of(Phase.PARAMETER_GRADIENT)
+        gradients = captured_steps(data(grpo_runs[2]))[number].of(Phase.PARAMETER_GRADIENT)
         norm = math.sqrt(sum(record.l2**2 for record in gradients.values()))
-        logged = runs[0]["rows"][number - 1]["grad_norm"]
+        logged = grpo_runs[0]["rows"][number - 1]["grad_norm"]
         assert norm == pytest.approx(logged, rel=1e-5)
 
 
-def test_what_a_step_adds_is_the_difference_of_the_weights_around_it(runs: Any) -> None:
-    steps = captured_steps(data(runs[2]))
+def test_what_a_step_adds_is_the_difference_of_the_weights_around_it(grpo_runs: Any) -> None:
+    steps = captured_steps(data(grpo_runs[2]))
     before, added, after = steps[1].of(Phase.PARAMETER), steps[1].of(Phase.UPDATE), steps[2]
     moved = after.of(Phase.PARAMETER)
     assert before.keys() == added.keys() == moved.keys()
@@ -122,12 +122,12 @@ def statuses(one: Path, other: Path) -> Mapping[str, Any]:
     }
 
 
-def test_a_repeated_run_has_no_finding(runs: Any, again: Path) -> None:
-    for name, result in statuses(runs[2], again).items():
+def test_a_repeated_run_has_no_finding(grpo_runs: Any, again: Path) -> None:
+    for name, result in statuses(grpo_runs[2], again).items():
         assert (result.status, result.findings) == (RungStatus.ALIGNED, ()), (name, result.summary)
 
 
-def test_a_changed_epsilon_is_named_at_the_first_norm(runs: Any, changed: Path) -> None:
-    (finding,) = statuses(runs[2], changed)["forward_rung"].findings
+def test_a_changed_epsilon_is_named_at_the_first_norm(grpo_runs: Any, changed: Path) -> None:
+    (finding,) = statuses(grpo_runs[2], changed)["forward_rung"].findings
     assert finding.id == "forward.first_divergence"
     assert "model.layers.0.input_layernorm" in finding.title.en
