@@ -86,8 +86,18 @@ class RunData:
 
     @cached_property
     def evals(self) -> tuple[EvalResults, ...]:
-        """Results of benchmarks, in path order."""
-        return tuple(self._each(ArtifactKind.EVALS))
+        """Results of benchmarks, in path order; rows without a score are a problem of the file."""
+        found: tuple[EvalResults, ...] = tuple(self._each(ArtifactKind.EVALS))
+        self.problems += [
+            DumpError(
+                where=results.source,
+                problem=f"{results.num_unread} rows or entries hold no score that can be used",
+                fix="they are left out: look at the end of the file if it may be cut",
+            )
+            for results in found
+            if results.num_unread
+        ]
+        return found
 
     @cached_property
     def watches(self) -> tuple[WatchRecord, ...]:

@@ -253,6 +253,11 @@ def test_a_broken_line_is_counted_and_the_others_are_read(tmp_path: Path) -> Non
     path.write_text(path.read_text() + '{"index": 80, "sample_sc\n')
     results = read_evalscope_reviews(path)
     assert (results.num_unread, results.scores[0].num_samples) == (1, 20)
+    run = RunData(discover([path]))
+    assert len(run.evals) == 1
+    (problem,) = run.problems
+    assert problem.where == str(path)
+    assert "1 rows or entries hold no score" in problem.problem
 
 
 def test_single_answers_stand_for_the_mean_of_the_same_name(tmp_path: Path) -> None:
