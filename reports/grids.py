@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from align.core.figure import Grid
-from reports.profiles import BINS, Bin, label, style_of, svg
+from reports.profiles import BINS, Bin, heat, style_of
 
-WIDE, HIGH = 12.0, 12.0
+CELL = 12.0
 CHARACTER = 7.0  # of a name, wide
 
 
@@ -35,18 +35,15 @@ def grids_of(grids: Iterable[Grid]) -> tuple[GridDrawing, ...]:
 
 
 def _drawn(grid: Grid) -> str:
-    left = 12 + 5.6 * max(map(len, grid.rows), default=0)
-    cells: dict[str, list[str]] = {each.style: [] for each in BINS}
-    for down, row in enumerate(grid.errors):
-        for across, error in enumerate(row):
-            x, y = left + WIDE * across, 16 + HIGH * down
-            path = f"M{x:.1f} {y:.1f}h{WIDE - 1:g}v{HIGH - 1:g}h-{WIDE - 1:g}z"
-            cells[style_of(error, grid.limit)].append(path)
-    parts = [f'<path class="{s}" d="{"".join(paths)}"/>' for s, paths in cells.items() if paths]
-    for number, name in enumerate(grid.rows):
-        parts.append(label(left - 5, 16 + HIGH * number + 9, name, anchor="end"))
-    every = math.ceil(CHARACTER * max(map(len, grid.columns), default=0) / WIDE) or 1
-    for number, name in list(enumerate(grid.columns))[::every]:
-        parts.append(label(left + WIDE * number + 5, 11, name, anchor="middle"))
-    width, height = left + WIDE * len(grid.columns) + 4, 18 + HIGH * len(grid.rows)
-    return svg(max(width, 340.0), height, parts)
+    longest = max(map(len, grid.columns), default=0)
+    return heat(
+        [
+            (down, across, style_of(error, grid.limit))
+            for down, row in enumerate(grid.errors)
+            for across, error in enumerate(row)
+        ],
+        grid.rows,
+        grid.columns,
+        CELL,
+        every=math.ceil(CHARACTER * longest / CELL) or 1,
+    )

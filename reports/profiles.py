@@ -112,20 +112,45 @@ def heat_map(points: Sequence[Point]) -> str:
     kinds = list(dict.fromkeys(point.kind for point, _ in inside))
     layers = sorted({group for _, group in inside})
     across = {layer: i for i, layer in enumerate(layers)}
-    left = 12 + 5.6 * max(map(len, kinds), default=0)
-    cells: dict[str, list[str]] = {each.style: [] for each in BINS}
-    for point, layer in inside:
-        x, y = left + CELL * across[layer], 16 + CELL * kinds.index(point.kind)
-        cells[style_of(point.error, point.limit)].append(
-            f"M{x:.1f} {y:.1f}h{CELL - 1:g}v{CELL - 1:g}h-{CELL - 1:g}z"
-        )
-    parts = [f'<path class="{s}" d="{"".join(paths)}"/>' for s, paths in cells.items() if paths]
-    for row, kind in enumerate(kinds):
-        parts.append(label(left - 5, 16 + CELL * row + 10, kind, anchor="end"))
-    every = math.ceil(len(layers) / 16) or 1
-    for column, layer in list(enumerate(layers))[::every]:
-        parts.append(label(left + CELL * column + 6, 11, str(layer), anchor="middle"))
-    width, height = left + CELL * len(layers) + 4, 18 + CELL * len(kinds)
+    return heat(
+        [
+            (kinds.index(point.kind), across[layer], style_of(point.error, point.limit))
+            for point, layer in inside
+        ],
+        kinds,
+        list(map(str, layers)),
+        CELL,
+        every=math.ceil(len(layers) / 16) or 1,
+    )
+
+
+def heat(
+    cells: Iterable[tuple[int, int, str]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    size: float,
+    *,
+    every: int,
+) -> str:
+    """Draw coloured cells with the names of rows and columns.
+
+    Args:
+        cells: row, column and style of each.
+        size: of a cell.
+        every: how many columns there are to one that is named.
+    """
+    left = 12 + 5.6 * max(map(len, rows), default=0)
+    paths: dict[str, list[str]] = {each.style: [] for each in BINS}
+    for row, column, style in cells:
+        x, y = left + size * column, 16 + size * row
+        paths[style].append(f"M{x:.1f} {y:.1f}h{size - 1:g}v{size - 1:g}h-{size - 1:g}z")
+    parts = [f'<path class="{s}" d="{"".join(own)}"/>' for s, own in paths.items() if own]
+    for row, name in enumerate(rows):
+        parts.append(label(left - 5, 16 + size * row + size / 2 + 3, name, anchor="end"))
+    for column, name in list(enumerate(columns))[::every]:
+        x = left + size * column + size / 2 - 1
+        parts.append(label(x, 11, name, anchor="middle"))
+    width, height = left + size * len(columns) + 4, 18 + size * len(rows)
     return svg(max(width, 340.0), height, parts)
 
 

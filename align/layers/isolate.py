@@ -164,8 +164,9 @@ def _isolated(
     module = dict(model.named_modules()).get(name)
     if module is None:
         return NO_MODULE
-    beside = None if takes_one(module) else inputs_beside(module, model)
-    if beside is None and not takes_one(module):
+    is_simple = takes_one(module)
+    beside = None if is_simple else inputs_beside(module, model)
+    if beside is None and not is_simple:
         return MANY_INPUTS
     if given is None or expected is None:
         return NOT_RECORDED

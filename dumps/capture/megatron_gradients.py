@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from dumps.capture.device import widest
 from dumps.capture.gradients import gradient_squares, plain_name, squares
+from dumps.capture.megatron_optimizer import loss_scale, owned_ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def megatron_gradient_squares(
         device (float32 on an NPU). Sums over all ranks give the squared norm before clipping.
     """
     names, sums = squares(_counted(chunks, optimizer))
-    scale = optimizer.get_loss_scale() if hasattr(optimizer, "get_loss_scale") else None
+    scale = loss_scale(optimizer)
     if scale is not None and names:
         sums = sums / torch.as_tensor(scale, device=sums.device).to(widest(sums)).square()
     return names, sums.reshape(-1)
@@ -99,30 +100,6 @@ def _ranks() -> _Ranks:
     )
     data = state.get_data_parallel_rank(with_context_parallel=True)
     return _Ranks(state.get_tensor_model_parallel_rank(), data, expert())
-
-
-def owned_ranges(optimizer: Any) -> dict[int, tuple[int, int]] | None:
-    """Return the part of each parameter that this rank's distributed optimizer reduces and steps.
-
-    Args:
-        optimizer: Megatron's, alone or a chain of them.
-
-    Returns:
-        ``id(parameter) → (start, end)`` in the flattened parameter, the ``owned`` of
-        `record_gradients`; None if no optimizer is distributed: then every rank holds all.
-    """
-    parts = getattr(optimizer, "chained_optimizers", [optimizer])
-    distributed = [part for part in parts if hasattr(part, "gbuf_ranges")]
-    if not distributed:
-        return None
-    return {
-        id(parameter): (owned["param"].start, owned["param"].end)
-        for part in distributed
-        for buffer in part.gbuf_ranges
-        for buckets in buffer.values()
-        for bucket in buckets
-        for parameter, owned in bucket["param_map"].items()
-    }
 
 
 def _layers(chunk: nn.Module) -> dict[str, str]:

@@ -46,6 +46,29 @@ def moments(optimizer: Any, parameter: nn.Parameter) -> Mapping[str, Tensor]:
     return {}
 
 
+def owned_ranges(optimizer: Any) -> dict[int, tuple[int, int]] | None:
+    """Return the part of each parameter that this rank's distributed optimizer reduces and steps.
+
+    Args:
+        optimizer: Megatron's, alone or a chain of them.
+
+    Returns:
+        ``id(parameter) → (start, end)`` in the flattened parameter, the ``owned`` of
+        `record_gradients`; None if no optimizer is distributed: then every rank holds all.
+    """
+    distributed = [part for part in _chain(optimizer) if hasattr(part, "gbuf_ranges")]
+    if not distributed:
+        return None
+    return {
+        id(parameter): (owned["param"].start, owned["param"].end)
+        for part in distributed
+        for buffer in part.gbuf_ranges
+        for buckets in buffer.values()
+        for bucket in buckets
+        for parameter, owned in bucket["param_map"].items()
+    }
+
+
 def loss_scale(optimizer: Any) -> Tensor | None:
     """Return what the loss is multiplied with before the backward pass, None where it is not."""
     for part in _chain(optimizer):

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from dumps.capture.device import copied
 from dumps.capture.failures import FailureLog
-from dumps.capture.megatron_gradients import owned_ranges
-from dumps.capture.megatron_optimizer import loss_scale
+from dumps.capture.megatron_optimizer import loss_scale, owned_ranges
 from dumps.capture.perturb import perturb_embeddings
 from dumps.capture.sketch.hooks import ModuleHooks
 from dumps.capture.sketch.local import Local
@@ -27,7 +27,7 @@ from dumps.capture.sketch.weights import (
 )
 from dumps.capture.sketch.write import stacked, whole_files, write_file
 from dumps.capture.tensors import WholeTensors
-from dumps.capture.writer import WriteFile
+from dumps.capture.writer import WriteFile, Writer
 from dumps.store.tensor_records import Phase, sketch_path, sync_path
 
 Model = nn.Module | Sequence[nn.Module]
@@ -181,3 +181,10 @@ class Part:
             ),
             **whole_files(self.recorder, self.step, self.rank),
         }
+
+
+def write_parts(writer: Writer, parts: Sequence[Part]) -> None:
+    """Have parts written that go with no other file of their step."""
+    host = copied({name: tensor for part in parts for name, tensor in part.tensors().items()})
+    files = {path: write for part in parts for path, write in part.writes(host).items()}
+    writer.submit(None, lambda: files)

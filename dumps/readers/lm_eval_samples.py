@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from align.core.errors import DumpError
 from align.core.evaluation import EvalResults
 from align.core.run import ArtifactKind
 from dumps.readers.json_lines import Unreadable, iter_objects
-from dumps.readers.question_scores import Answered, as_number, scores_of
+from dumps.readers.question_scores import Answered, as_number, results_of
 from dumps.readers.reader import Glimpse, Progress, Reader, no_progress
 
 FORMAT = "lm_eval_samples"
@@ -32,20 +31,17 @@ def read_lm_eval_samples(path: Path, progress: Progress = no_progress) -> EvalRe
     Raises:
         DumpError: No line holds a scored question.
     """
-    answers: list[Answered] = []
-    num_unread = 0
     task = _task(path)
-    for _, row, _ in iter_objects(path, progress):
-        found = [] if isinstance(row, Unreadable) else list(_answers(row, task))
-        num_unread += not found
-        answers += found
-    if not answers:
-        raise DumpError(
-            where=str(path),
-            problem="holds no scored question",
-            fix="run lm-eval with --log_samples",
-        )
-    return EvalResults(str(path), FORMAT, scores_of(answers), num_unread=num_unread)
+    return results_of(
+        path,
+        FORMAT,
+        (
+            [] if isinstance(row, Unreadable) else list(_answers(row, task))
+            for _, row, _ in iter_objects(path, progress)
+        ),
+        problem="holds no scored question",
+        fix="run lm-eval with --log_samples",
+    )
 
 
 def _task(path: Path) -> str:

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from align.core.errors import DumpError
 from align.core.evaluation import EvalResults
 from align.core.run import ArtifactKind
 from dumps.readers.lm_eval_results import load_json
-from dumps.readers.question_scores import Answered, as_number, scores_of
+from dumps.readers.question_scores import Answered, as_number, results_of
 from dumps.readers.reader import Glimpse, Progress, Reader, no_progress
 
 FORMAT = "opencompass_details"
@@ -40,19 +39,15 @@ def read_opencompass_details(path: Path, progress: Progress = no_progress) -> Ev
     document = load_json(path, progress)
     raw = document.get("details")
     details = dict(enumerate(raw)) if isinstance(raw, list) else raw
-    answers: list[Answered] = []
-    num_unread = 0
-    for number, detail in (details or {}).items() if isinstance(details, dict) else ():
-        found = list(_answers(path.stem.lower(), str(number), detail))
-        num_unread += not found
-        answers += found
-    if not answers:
-        raise DumpError(
-            where=str(path),
-            problem="says of no answer whether it is correct",
-            fix="evaluate with dump_details (OpenCompass) or --dump-eval-details (AISBench)",
-        )
-    return EvalResults(str(path), FORMAT, scores_of(answers), num_unread=num_unread)
+    known = details if isinstance(details, dict) else {}
+    task = path.stem.lower()
+    return results_of(
+        path,
+        FORMAT,
+        (list(_answers(task, str(number), detail)) for number, detail in known.items()),
+        problem="says of no answer whether it is correct",
+        fix="evaluate with dump_details (OpenCompass) or --dump-eval-details (AISBench)",
+    )
 
 
 def _answers(task: str, number: str, detail: Any) -> Iterator[Answered]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from align.core.evaluation import Answers, Score
+from align.core.errors import DumpError
+from align.core.evaluation import Answers, EvalResults, Score
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,29 @@ class Answered:
     question: str
     value: float
     part: str | None = None
+
+
+def results_of(
+    path: Path, form: str, rows: Iterable[Sequence[Answered]], *, problem: str, fix: str
+) -> EvalResults:
+    """Return the scores of a file's answers.
+
+    Args:
+        form: of the file, as its reader is named.
+        rows: the answers of each of its rows; none of one that could not be read.
+        problem, fix: where no row has any.
+
+    Raises:
+        DumpError: No row has an answer.
+    """
+    answers: list[Answered] = []
+    num_unread = 0
+    for row in rows:
+        num_unread += not row
+        answers += row
+    if not answers:
+        raise DumpError(where=str(path), problem=problem, fix=fix)
+    return EvalResults(str(path), form, scores_of(answers), num_unread=num_unread)
 
 
 def scores_of(answers: Iterable[Answered]) -> tuple[Score, ...]:

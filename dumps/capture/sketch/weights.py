@@ -10,8 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from align.layout.rank_weights import Cut
-from dumps.capture.megatron_gradients import owned_ranges
-from dumps.capture.megatron_optimizer import moments, stepped
+from dumps.capture.megatron_optimizer import moments, owned_ranges, stepped
 from dumps.capture.sketch.held import Block, Held, held
 from dumps.capture.sketch.local import Local
 from dumps.capture.sketch.recorder import Recorder

@@ -17,12 +17,11 @@ from torch import Tensor, nn
 
 from align.core.errors import ConfigError
 from align.layout.sizes import sizes_of
-from dumps.capture.device import copied
 from dumps.capture.engine_weights import record_engine
 from dumps.capture.session import Session
 from dumps.capture.sketch.megatron import megatron_parts
 from dumps.capture.sketch.recorder import Recorder
-from dumps.capture.step_sketches import Part, StepSketches
+from dumps.capture.step_sketches import Part, StepSketches, write_parts
 from dumps.store.tensor_records import engine_path
 
 
@@ -99,10 +98,8 @@ class ActorSketches:
         self._write(session, [Part(engine_path(Path(), step, rank), step, rank, recorder)])
 
     def _write(self, session: Session, parts: Sequence[Part]) -> None:
-        host = copied({name: t for part in parts for name, t in part.tensors().items()})
-        files = {path: write for part in parts for path, write in part.writes(host).items()}
         writer = session.writer(f"actor-{self.rank}")
-        writer.submit(None, lambda: files)
+        write_parts(writer, parts)
         writer.drain()  # Ray ends its workers without notice
 
 

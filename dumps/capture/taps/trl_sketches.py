@@ -6,17 +6,18 @@ activations are those of the pass that is trained on.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from dumps.capture.device import start_copy
 from dumps.capture.plan import What
 from dumps.capture.session import Session
-from dumps.capture.step_sketches import StepSketches
+from dumps.capture.step_sketches import StepSketches, write_parts
 
 
+@dataclass
 class _Trained:
     """What this process sketches of its model.
 
@@ -26,7 +27,7 @@ class _Trained:
     """
 
     sketches: StepSketches | None = None
-    step = 0
+    step: int = 0
     handle: RemovableHandle | None = None
 
 
@@ -78,8 +79,5 @@ def _end(session: Session, model: torch.nn.Module, step: int, rank: int) -> None
         if session.plan.sketches_sync(step + 1):
             sketches.record_sync(model, None)
         parts = list(sketches.end(step, rank))
-        if not parts:
-            return
-        host = start_copy({n: t for part in parts for n, t in part.tensors().items()})()
-        files = {path: write for part in parts for path, write in part.writes(host).items()}
-        session.writer(f"trl-{rank}").submit(None, lambda: files)
+        if parts:
+            write_parts(session.writer(f"trl-{rank}"), parts)

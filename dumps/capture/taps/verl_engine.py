@@ -5,7 +5,6 @@ Only the first replica is recorded; the others are given the same weights.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,14 +12,12 @@ from typing import Any
 
 from torch import nn
 
-from dumps.capture.device import start_copy
 from dumps.capture.engine_weights import record_engine
 from dumps.capture.session import Session
 from dumps.capture.sketch.recorder import Recorder
-from dumps.capture.sketch.write import stacked, write_file
+from dumps.capture.step_sketches import Part, write_parts
 from dumps.capture.sync_step import announced_step
 from dumps.capture.wrap import After
-from dumps.capture.writer import WriteFile
 from dumps.store.run_index import ENGINE
 from dumps.store.tensor_records import engine_path
 
@@ -75,11 +72,7 @@ def record_loaded(
     if not recorder.sums:
         return
     name = f"{ENGINE}-{rank}"
-    host = start_copy(stacked(recorder))()
-    write: WriteFile = functools.partial(
-        write_file, on_host=host, step=step, rank=rank, recorder=recorder
-    )
     writer = session.writer(name)
-    writer.submit(None, lambda: {engine_path(Path(), step, rank).as_posix(): write})
+    write_parts(writer, [Part(engine_path(Path(), step, rank), step, rank, recorder)])
     session.note_time(name, step)
     writer.drain()  # engines are ended without notice

@@ -13,13 +13,12 @@ from typing import Any
 from dumps.capture.plan import What
 from dumps.capture.session import Session
 from dumps.capture.sketch.megatron import megatron_parts
-from dumps.capture.step_sketches import Part, StepSketches
+from dumps.capture.step_sketches import StepSketches, write_parts
 from dumps.capture.taps.verl_worker import (
     is_wanted,
     role_of,
     this_rank,
     update_of,
-    write_parts,
 )
 from dumps.capture.wrap import After, wrap
 
@@ -79,10 +78,12 @@ def weights_read(session: Session, self: Any, *args: Any, **kwargs: Any) -> Afte
         return None
 
     def after(result: Any) -> None:
-        parts: list[Part] = []
         with session.sketching("the weights"):
             parts = rank.weights_are_read()
-        write_parts(session, parts)
+            if parts:
+                writer = session.writer(rank.name)
+                write_parts(writer, parts)
+                writer.drain()
 
     return after
 

@@ -20,13 +20,12 @@ from dumps.capture.megatron_gradients import rank_gradient_squares
 from dumps.capture.module_stats import ModuleOutput, hook_modules
 from dumps.capture.plan import What
 from dumps.capture.session import Session
-from dumps.capture.step_sketches import Model, Part, StepSketches
+from dumps.capture.step_sketches import Model, StepSketches
 from dumps.capture.stop import stop
 from dumps.capture.sync_step import announce_step
 from dumps.capture.taps.verl_rank import Rank
 from dumps.capture.update_record import UpdateRecord, step_file, writes
 from dumps.capture.wrap import After
-from dumps.capture.writer import WriteFile
 
 _RECORDED = (What.LOG_PROBS, What.GRAD_NORMS, What.RNG, What.MODULES)
 _STEP_FOLDER = re.compile(r"global_step_(\d+)")
@@ -259,7 +258,9 @@ def _end_step(session: Session, rollout_worker: Any = None) -> None:
     worker.record, worker.step = UpdateRecord(), step + 1
     if not (wanted or parts):
         return
-    tensors, sums = record.on_device() if wanted else {}, _sums(session, parts)
+    tensors, sums = record.on_device() if wanted else {}, dict[str, torch.Tensor]()
+    with session.sketching("the step"):
+        sums = {name: tensor for part in parts for name, tensor in part.tensors().items()}
     host = start_copy({**tensors, **sums})()
     files = {}
     if wanted:
@@ -276,26 +277,6 @@ def _end_step(session: Session, rollout_worker: Any = None) -> None:
         writer.drain()
     if wanted and session.plan.stops_on_error:
         stop(session, step, _broken(host))
-
-
-def _sums(session: Session, parts: list[Part]) -> dict[str, torch.Tensor]:
-    """Return what has to get to the host of parts of a step; nothing where that fails."""
-    with session.sketching("the step"):
-        return {name: tensor for part in parts for name, tensor in part.tensors().items()}
-    return {}
-
-
-def write_parts(session: Session, parts: list[Part]) -> None:
-    """Have sketches written that are no part of a step."""
-    if not parts:
-        return
-    host, files = start_copy(_sums(session, parts))(), dict[str, WriteFile]()
-    for part in parts:
-        files.update(part.writes(host))
-    writer = session.writer(_worker.name)
-    writer.submit(None, lambda: files)
-    with session.sketching("files"):
-        writer.drain()
 
 
 def _broken(host: dict[str, torch.Tensor]) -> Iterator[str]:

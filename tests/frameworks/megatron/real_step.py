@@ -37,7 +37,7 @@ from rows import (  # type: ignore[import-not-found]  # noqa: E402
 )
 
 from dumps.capture.failures import FailureLog  # noqa: E402
-from dumps.capture.megatron_gradients import owned_ranges  # noqa: E402
+from dumps.capture.megatron_optimizer import owned_ranges  # noqa: E402
 from dumps.capture.sketch.local import Local  # noqa: E402
 from dumps.capture.sketch.megatron import megatron_parts  # noqa: E402
 from dumps.capture.sketch.recorder import Recorder  # noqa: E402
