@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 import types
 from dataclasses import replace
 
@@ -166,17 +165,6 @@ def test_sampled_frequencies_are_the_softmax() -> None:
     picked = np.argmax(logits + noise.gumbel(keys, 0, 4), axis=1)
     frequencies = np.bincount(picked, minlength=4) / len(picked)
     np.testing.assert_allclose(frequencies, np.exp(logits), atol=4 * (0.25 / 20_000) ** 0.5)
-
-
-def test_thirty_two_responses_take_little_cpu_time() -> None:
-    model, tokenizer, prompts, config = _engine(f"{ROLLOUT}.ignore_eos=true")
-    asked = _repeated(prompts, 4)
-    cpu_s = []
-    for _ in range(5):
-        start = time.process_time()
-        generate(model, tokenizer, asked, config, step=1)
-        cpu_s.append(time.process_time() - start)
-    assert min(cpu_s) < 0.15
 
 
 def test_vllm_is_asked_for_only_when_chosen_and_its_absence_is_said() -> None:

@@ -265,20 +265,6 @@ def test_a_command_starts_without_torch_or_pyarrow(tmp_path: Path) -> None:
     assert captured(tmp_path, script).stdout.strip() == "[]"
 
 
-def test_starting_a_process_takes_little_longer(tmp_path: Path) -> None:
-    def fastest(environment: dict[str, str]) -> float:
-        times = []
-        for _ in range(5):
-            begin = time.perf_counter()
-            subprocess.run([sys.executable, "-c", ""], env=environment, check=True)
-            times.append(time.perf_counter() - begin)
-        return min(times)
-
-    plan = write_plan(CapturePlan(tmp_path / "run"))
-    own = child_environment(plan, os.environ)
-    assert fastest(own) - fastest(dict(os.environ)) < 0.5
-
-
 def test_capture_hands_on_the_commands_exit_code_and_says_what_it_recorded(tmp_path: Path) -> None:
     run = str(tmp_path / "run")
     script = "import sys; sys.exit(7)"
