@@ -1,7 +1,8 @@
 """DeepSeek-V3 and R1: multi-head latent attention, dense first layers, shared and routed experts.
 
-Megatron-core 0.12.1 cuts the two down-projections along axis 0 and gathers their output; later
-releases keep them whole on every rank, which the reader tells by their shape. The layer of
+Megatron-core 0.12.1, and the local specification of later releases, cut the two down-projections
+along axis 0 and gather their output; TransformerEngine's specification of later releases keeps them
+whole on every rank. The reader tells which by their shape. The layer of
 multi-token prediction (``model.layers.61``) has no rule: transformers does not load it either.
 """
 

@@ -15,7 +15,7 @@ class Case(NamedTuple):
         data: data-parallel ranks.
         distributed: Megatron's distributed optimizer reduces and steps parts of parameters.
         epsilon: Adam's.
-        fault: a function of `planted`, and the layer it is for.
+        fault: a function of `planted`, and the layer it is for, None for all.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Case(NamedTuple):
     grouped: bool = False
     distributed: bool = False
     epsilon: float = EPSILON
-    fault: tuple[str, int] | None = None
+    fault: tuple[str, int | None] | None = None
 
     @property
     def world(self) -> int:
@@ -39,7 +39,8 @@ class Case(NamedTuple):
         tags = ("-sp" if self.sequence else "") + ("-grouped" if self.grouped else "")
         tags += "-do" if self.distributed else ""
         tags += f"-{self.epsilon:g}" if self.epsilon != EPSILON else ""
-        tags += f"-{self.fault[0]}{self.fault[1]}" if self.fault else ""
+        fault = [str(part) for part in self.fault or () if part is not None]
+        tags += f"-{''.join(fault)}" if fault else ""
         return f"{self.name}-{sizes}{tags}-{self.micro_batches}"
 
     @property
@@ -48,6 +49,8 @@ class Case(NamedTuple):
         return f"{self.name}-hf-{self.epsilon:g}"
 
 
+MENDED = Case("deepseek_v3", (2, 1, 1, 1), sequence=True, fault=("reduced_key_positions", None))
+"""Megatron-core itself leaves out a reduction of gradients here, which is put in."""
 CASES = (
     Case("qwen2"),
     Case("qwen2", (2, 1, 1, 1), micro_batches=1),
@@ -69,6 +72,7 @@ CASES = (
     Case("qwen2", data=2, distributed=True, epsilon=1e-8),
     Case("qwen3_moe", epsilon=1e-8),
     Case("deepseek_v3"),
+    MENDED,
 )
 
 
@@ -122,5 +126,11 @@ PLANTED = (
     planted(_MOE, "router_bias", 1, _FORWARD, _ROUTER),
     planted(_MOE_TP2, "router_bias", 3, _FORWARD, _ROUTER),
 )
+UNMENDED = Planted(
+    MENDED._replace(fault=None),
+    _BACKWARD,
+    "at the output of model.layers.3.self_attn.kv_a_proj_with_mqa,",
+)
+"""Megatron-core as it is: a fault that nobody planted."""
 DISTURBED = _TP2_PP2._replace(fault=("rounding", 0))
 """A weight moves by its last bit between training without sketches and with them."""

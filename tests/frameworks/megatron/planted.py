@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from megatron.core import parallel_state
+from torch import Tensor
 
 
 def epsilon(layer: Any) -> None:
@@ -58,6 +60,31 @@ def router_bias(layer: Any) -> None:
     layer.mlp.router.gating = gating
 
 
+def reduced_key_positions(layer: Any) -> None:
+    """Mend Megatron's own fault: sum the gradient of the keys' positional features over ranks.
+
+    All ranks' heads use these features of `linear_kv_down_proj`, which the local spec gathers by a
+    function whose backward only splits: Megatron-core 0.16.1, `multi_latent_attention.py:607`.
+    """
+    attention = layer.self_attention
+    projected, width = attention.get_query_key_value_tensors, attention.config.qk_head_dim
+
+    def get_query_key_value_tensors(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        query, key, *others = projected(*args, **kwargs)
+        contents, positions = key[..., :width], key[..., width:]
+        positions.register_hook(_summed)
+        return query, torch.cat((contents, positions), -1), *others
+
+    attention.get_query_key_value_tensors = get_query_key_value_tensors
+
+
+def _summed(gradient: Tensor) -> Tensor:
+    # not by Megatron's `_reduce`, which loses the sum of what is not contiguous
+    total = gradient.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total, group=parallel_state.get_tensor_model_parallel_group())
+    return total
+
+
 OF_LAYER: dict[str, Callable[[Any], None]] = {
     fault.__name__: fault
     for fault in (
@@ -69,17 +96,18 @@ OF_LAYER: dict[str, Callable[[Any], None]] = {
         swapped_halves,
         other_weight,
         router_bias,
+        reduced_key_positions,
     )
 }
 
 
-def plant(name: str, number: int, models: Sequence[Any]) -> None:
+def plant(name: str, number: int | None, models: Sequence[Any]) -> None:
     """Put a fault into a layer of the whole model, where this rank has it.
 
     Args:
         name: of a function here, or "partial_embedding_gradient": the first and the last stage do
             not add up the gradients of the embedding they share; or of a fault of no module.
-        number: of the layer, from 0.
+        number: of the layer, from 0; None is every layer.
     """
     if name == "partial_embedding_gradient":
         for model in models:
@@ -87,5 +115,5 @@ def plant(name: str, number: int, models: Sequence[Any]) -> None:
         return
     for model in models:
         for layer in model.decoder.layers:
-            if layer.layer_number == number + 1 and name in OF_LAYER:
+            if name in OF_LAYER and number in (None, layer.layer_number - 1):
                 OF_LAYER[name](layer)

@@ -32,6 +32,7 @@ from rows import (  # type: ignore[import-not-found]  # noqa: E402
     LEARNING_RATE,
     SIZE,
     WEIGHT_DECAY,
+    WHOLE,
     WIDTH,
     padded,
 )
@@ -214,7 +215,7 @@ def do(job: dict[str, Any]) -> None:
         disturb(models)
     rank, parts = dist.get_rank(), megatron_parts(models, hf)
     pairs, log = list(zip(models, parts, strict=True)), FailureLog(out, f"rank {rank}")
-    with sketched_step(models, out, 1, log, rank=rank, local=parts) as recorder:
+    with sketched_step(models, out, 1, log, rank=rank, local=parts, whole=WHOLE) as recorder:
         for model, part in pairs:
             record_parameters(recorder, model, Phase.PARAMETER, local=part)
         watched = seen(models, train(*given))

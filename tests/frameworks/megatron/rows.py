@@ -9,6 +9,7 @@ VOCAB = 96
 LENGTHS = (16, 11, 7, 13)
 WIDTH, SIZE = max(LENGTHS), len(LENGTHS)
 LEARNING_RATE, WEIGHT_DECAY = 1e-3, 0.01
+WHOLE = ("*.kv_a_proj_with_mqa",)  # modules kept whole besides their sketches
 EPSILON = 1e-3  # about as large as gradients here: an update is then no sign, which rounding turns
 
 

@@ -25,9 +25,16 @@ from dumps.capture.sketch.write import stacked, write_file
 from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase, engine_path
-from tests.frameworks.megatron.cases import CASES, DISTURBED, PLANTED, Case
+from tests.frameworks.megatron.cases import CASES, DISTURBED, PLANTED, UNMENDED, Case
 from tests.frameworks.megatron.ranks import run
-from tests.frameworks.megatron.rows import EPSILON, LEARNING_RATE, VOCAB, WEIGHT_DECAY, padded
+from tests.frameworks.megatron.rows import (
+    EPSILON,
+    LEARNING_RATE,
+    VOCAB,
+    WEIGHT_DECAY,
+    WHOLE,
+    padded,
+)
 from tests.frameworks.megatron.test_layout_parity import convert
 from tests.unit.weight_models import save_model
 
@@ -37,7 +44,7 @@ MULTIPLE = 40  # pads 96 rows to 120 on one rank, to 160 on two
 
 def train(root: Path) -> None:
     """Train every case in Megatron, in as few processes as possible, and in transformers."""
-    cases = [*CASES, *(each.case for each in PLANTED), DISTURBED]
+    cases = [*CASES, *(each.case for each in (*PLANTED, UNMENDED)), DISTURBED]
     for name in {case.name for case in cases}:
         save_model(name, root / name)
     worlds = sorted({case.world for case in cases})
@@ -85,7 +92,7 @@ def hugging_face_step(source: Path, folder: Path, epsilon: float = EPSILON) -> N
     positions = (attended.cumsum(-1) - 1).clamp(min=0)
     log = FailureLog(folder, "test")
     record_engine(model, folder, 1)
-    with sketched_step(model, folder, 1, log) as recorder:
+    with sketched_step(model, folder, 1, log, whole=WHOLE) as recorder:
         record_parameters(recorder, model, Phase.PARAMETER)
         output = model(input_ids=ids, attention_mask=attended, position_ids=positions)
         mask = attended.bool()

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from align.cli.main import cli
 from align.layers import update_rung
-from tests.frameworks.megatron.cases import CASES, PLANTED, Case, Planted
+from tests.frameworks.megatron.cases import CASES, PLANTED, UNMENDED, Case, Planted
 from tests.frameworks.megatron.sketched import run_of
 
 COMMANDS = {"forward": ("layers", "diff"), "backward": ("layers", "gradients")}
@@ -36,8 +36,10 @@ def findings(trained: Path, case: Case, rung: str) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.case.label)
-def test_a_planted_fault_is_named_first_at_its_module(trained: Path, planted: Planted) -> None:
+@pytest.mark.parametrize("planted", (*PLANTED, UNMENDED), ids=lambda each: each.case.label)
+def test_a_fault_planted_or_megatrons_own_is_named_first_at_its_module(
+    trained: Path, planted: Planted
+) -> None:
     rung = planted.finding.partition(".")[0]
     found = {name: findings(trained, planted.case, name) for name in (*COMMANDS, "optimizer")}
     (key, title), *further = found.pop(rung)
