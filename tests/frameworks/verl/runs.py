@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,9 +55,11 @@ class Spec:
     """What one run is.
 
     Args:
-        captures: it is captured, and trains on the recipe's recorded rollouts.
+        captures: it is captured, and trains on the recipe's recorded rollouts unless it
+            generates.
         replays: the captured run whose rollouts it trains on; by default the recipe's.
         skipped: parameter that no sync gives to the rollout engine.
+        planted: fault in the code of every process (`plugin/planted.py`).
         warm: torch and its like are imported before its processes begin.
     """
 
@@ -65,6 +67,8 @@ class Spec:
     captures: bool = False
     replays: str = ""
     skipped: str = ""
+    planted: str = ""
+    generates: bool = False
     warm: bool = True
 
 
@@ -124,8 +128,10 @@ class Runs:
         python: with torch and its like imported; None to have every run import them.
     """
 
-    def __init__(self, work: Path, python: Path | None) -> None:
-        self._work, self._python = work, python
+    def __init__(
+        self, work: Path, python: Path | None, specs: Mapping[str, Spec] | None = None
+    ) -> None:
+        self._work, self._python, self._specs = work, python, RUNS if specs is None else specs
         self._made: dict[str, Future[Ran]] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(AT_ONCE)
@@ -142,7 +148,7 @@ class Runs:
             future = self._made.setdefault(name, Future())
         if is_mine:
             try:
-                future.set_result(self._make(name, RUNS[name]))
+                future.set_result(self._make(name, self._specs[name]))
             except BaseException as error:
                 future.set_exception(error)
         return future.result()
@@ -161,12 +167,19 @@ class Runs:
             environment = OTHER_ENGINE
         else:
             prefix = f"{align} capture -o {capture} --what {KINDS} --" if spec.captures else ""
+            rollouts = "without_trl" if spec.generates else "recorded_rollouts"
             environment = {
-                "XMOD": ",recorded_rollouts,looked_at_engine",
+                "XMOD": f",{rollouts},looked_at_engine",
                 "SKIPPED_WEIGHT": spec.skipped,
                 "RECORDED_ROLLOUTS": str(self._work / "rollouts.jsonl"),
             }
-            overrides = [*RECORDED, *overrides]
+            overrides = [*(() if spec.generates else RECORDED), *overrides]
+        if spec.planted:
+            environment = {
+                **environment,
+                "XMOD": environment["XMOD"] + ",planted",
+                "PLANTED_FAULT": spec.planted,
+            }
         python = self._python if spec.warm else None
         done = start(self._work, name, prefix, overrides, environment, python)
         assert done.returncode == 0, f"{name}: {(done.stdout + done.stderr)[-3000:]}"

@@ -1,0 +1,160 @@
+"""Faults planted into the code of the real verl, and clean pairs of it: what a report names first.
+
+    .venv-frameworks/bin/python tests/frameworks/start.py benchmarks.verl_faults FOLDER [NAME ...]
+
+Every run is the real verl 0.9.1 on a CPU: two steps of GRPO on FSDP2, captured with sketches
+(`align capture`); one a fault (`tests/frameworks/verl/plugin/planted.py`), none of which shows in a
+configuration. Runs that are in the folder already are not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks.fault_table import Must, judge, table
+from tests.frameworks.verl.runs import AT_ONCE, SETTINGS, Runs, Spec, surroundings
+from tests.frameworks.verl.warm.warm_python import warm_python
+from tests.frameworks.verl.work import lay_out
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+
+FAULTS = {
+    "wrong_groups": Must(("advantage.groups",)),
+    "std_left_out": Must(("advantage.normalize_by_std",)),
+    "rewards_rolled": Must(("reward.permuted", "advantage.groups")),
+    "weak_extraction": Must(("reward.same_response_other_score",)),
+    "kl_sign": Must(("loss.kl_sign",)),
+    "kl_estimator": Must(("loss.kl_estimator",)),
+    "aggregation": Must(("loss.aggregation",)),
+    "clip_range": Must(("loss.clip_range",)),
+    "mask_shifted": Must(("loss.mask_shifted",)),
+    "temperature_missing": Must(("forward.temperature",), reference="cooler"),
+    "one_norm_eps": Must(("forward.first_divergence",), "layers.1.post_attention_layernorm"),
+    "attention_scale": Must(("forward.first_divergence",), "layers.1.self_attn"),
+    "gelu": Must(("forward.first_divergence",), "layers.0.mlp"),
+    "rounded_mlp": Must(("forward.first_divergence", "forward.dtype"), "layers.1.mlp"),
+    "positions_doubled": Must(("tokens.position_ids", "forward.first_divergence")),
+    "detached_layer": Must(("backward.first_divergence",), "layers.1.mlp"),
+    "loss_doubled": Must(("backward.scale",)),
+    "lost_micro_batch": Must(("backward.first_divergence", "backward.scale")),
+    "grad_norm_doubled": Must(("backward.grad_norm",)),
+    "vectors_not_decayed": Must(("optimizer.weight_decay",)),
+    "states_bfloat16": Must(("optimizer.state_dtype",)),
+    "adam_epsilon": Must(("optimizer.update",)),
+    "rate_halved": Must(("optimizer.lr_schedule",)),
+    "stale_weights": Must(("weight_sync.stale", "weight_sync.not_synced")),
+    "heads_interleaved": Must(("weight_sync.permuted",)),
+    "scaled_embedding": Must(("weight_sync.scaled",)),
+    "reversed_order": Must(("data.order.first_divergent_step",)),
+    "special_token_lost": Must(("rollout.prompt_special_tokens", "tokens.prompt_differs")),
+    "response_cut": Must(("tokens.response_differs",)),
+}
+CLEAN = {
+    "repeat": Spec(captures=True),
+    "two_ranks": Spec(SETTINGS["v1_two"], captures=True),
+    "v0_trainer": Spec(SETTINGS["v0"], captures=True),
+    "smaller_micro_batches": Spec(
+        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",), captures=True
+    ),
+    "gradient_checkpointing": Spec(
+        ("actor_rollout_ref.model.enable_gradient_checkpointing=true",), captures=True
+    ),
+    "fsdp1": Spec(("actor_rollout_ref.actor.strategy=fsdp",), captures=True),
+    "replayed": Spec(replays="reference"),
+    "generated_again": Spec(captures=True, generates=True),
+}
+CLEAN_REFERENCE = {"generated_again": "generated"}
+_COOLER = ("actor_rollout_ref.rollout.temperature=0.7",)
+
+
+def specs() -> dict[str, Spec]:
+    """Return every run."""
+    return {
+        "reference": Spec(captures=True),
+        "generated": Spec(captures=True, generates=True),
+        "cooler": Spec(_COOLER, captures=True, generates=True),
+        **CLEAN,
+        **{
+            name: Spec(captures=True, planted=name)
+            if must.reference == "reference"
+            else Spec(_COOLER, replays=must.reference, planted=name)
+            for name, must in FAULTS.items()
+        },
+    }
+
+
+def main() -> int:
+    """Make the runs that are not there, and print one row for each fault and clean pair."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", help="faults and clean pairs; all by default")
+    parser.add_argument("--shared", type=Path, default=SHARED)
+    arguments = parser.parse_args()
+    names = arguments.names or [*FAULTS, *CLEAN]
+    references = {name: _reference(name) for name in names}
+    wanted = [*dict.fromkeys(references.values()), *names]
+    folder = arguments.folder.resolve()
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        reference = arguments.shared / "reference"
+        lay_out(folder, reference / "verl_cpu", reference / "verl_runs")
+    make(folder, [name for name in wanted if not _is_made(folder, name)])
+    judged = [
+        judge(name, FAULTS.get(name), _capture(folder, reference), _capture(folder, name))
+        for name, reference in references.items()
+    ]
+    print(table(judged))
+    return 0 if all(each.is_right for each in judged) else 1
+
+
+def make(folder: Path, names: list[str]) -> None:
+    """Make runs, two at a time, each in processes that begin with torch imported."""
+    if not names:
+        return
+    with _warm(folder) as python:
+        runs = Runs(folder, python, specs())
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for name, done in zip(names, pool.map(lambda n: _made(runs, n), names), strict=True):
+                print(f"{name}: {done}", file=sys.stderr, flush=True)
+
+
+def _reference(name: str) -> str:
+    if name in FAULTS:
+        return FAULTS[name].reference
+    return CLEAN_REFERENCE.get(name, "reference")
+
+
+def _capture(folder: Path, name: str) -> Path | None:
+    return folder / f"{name}-capture" if _is_made(folder, name) else None
+
+
+def _is_made(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.made").exists()
+
+
+def _made(runs: Runs, name: str) -> str:
+    try:
+        ran = runs.get(name)
+    except AssertionError as error:
+        return str(error)
+    ran.out.with_suffix(".made").touch()
+    return "made"
+
+
+@contextlib.contextmanager
+def _warm(folder: Path) -> Iterator[Path]:
+    warm = folder / "warm"
+    warm.mkdir(exist_ok=True)
+    environment: Mapping[str, str] = surroundings(folder)
+    with warm_python(warm, dict(environment)) as python:
+        yield python
+
+
+if __name__ == "__main__":
+    sys.exit(main())
