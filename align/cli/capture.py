@@ -107,12 +107,9 @@ def command(
 def _plan(
     run: Path, what: str | None, steps: str, ranks: str, modules: str | None, stop_on: str | None
 ) -> CapturePlan:
-    from dumps.capture.plan import BY_DEFAULT, CapturePlan, What, parse_steps
+    from dumps.capture.plan import BY_DEFAULT, CapturePlan, What, parse_kinds, parse_steps
 
-    try:
-        kinds = tuple(What(kind.strip()) for kind in what.split(",")) if what else BY_DEFAULT
-    except ValueError as error:
-        raise RunError(where="--what", problem=str(error), fix=f"choose from {_KINDS}") from error
+    kinds = parse_kinds(what) if what else BY_DEFAULT
     if modules and not {What.MODULES, What.SKETCHES} & set(kinds):
         kinds = (*kinds, What.MODULES)
     elif What.MODULES in kinds and not modules:

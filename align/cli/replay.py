@@ -28,6 +28,12 @@ _SOURCES = click.Choice(["recorded", "recomputed"])
     show_default=True,
     metavar="RUN",
 )
+@click.option(
+    "--what",
+    metavar="KINDS",
+    help="Kinds to record, as of `align capture`. Default: its own, and what RUN's capture had.",
+)
+@click.option("--steps", default="", metavar="1-3,10", help="Record only these training steps.")
 @click.option("--allow-missing", is_flag=True, help="Generate rows that are not recorded.")
 @click.option("--log-probs", type=_SOURCES, default="recorded", show_default=True)
 @click.option("--rewards", type=_SOURCES, default="recomputed", show_default=True)
@@ -40,6 +46,8 @@ def command(
     rollouts: Path,
     order: Path | None,
     out: Path,
+    what: str | None,
+    steps: str,
     allow_missing: bool,
     log_probs: str,
     rewards: str,
@@ -53,7 +61,8 @@ def command(
     """
     from align.cli.replay_view import as_text
     from align.rollout.replayable import Order, read_order, read_replayable
-    from dumps.inject.launch import prepare, prompts_in_order, run_replayed
+    from dumps.capture.plan import parse_kinds, parse_steps
+    from dumps.inject.launch import capture_like, prepare, prompts_in_order, run_replayed
     from dumps.inject.plan import ReplayPlan, Source
 
     if not cmd:
@@ -68,7 +77,8 @@ def command(
     )
     given = Order([]) if order is None else read_order(order)
     prepare(plan, recorded.rows, prompts_in_order(given.rows), recorded.tokenizer, given.data)
-    replayed = run_replayed(plan, cmd)
+    kinds = parse_kinds(what) if what else ()
+    replayed = run_replayed(plan, cmd, capture_like(rollouts, plan.run, kinds, parse_steps(steps)))
     click.echo(as_text(plan.run, recorded.marks, replayed), err=True)
     failed = bool(replayed.refused) or (not replayed.outcome.exit_code and not replayed.proof.holds)
     code = ExitCode.COULD_NOT_RUN if failed else replayed.outcome.exit_code

@@ -96,6 +96,19 @@ class CapturePlan:
         return not self.ranks or rank in self.ranks
 
 
+def parse_kinds(text: str) -> tuple[What, ...]:
+    """Read "rollouts,config".
+
+    Raises:
+        RunError: One is no kind.
+    """
+    try:
+        return tuple(What(kind.strip()) for kind in text.split(","))
+    except ValueError as error:
+        kinds = ",".join(kind.value for kind in What)
+        raise RunError(where="--what", problem=str(error), fix=f"choose from {kinds}") from error
+
+
 def parse_steps(text: str) -> tuple[tuple[int, int], ...]:
     """Read "1-3,10" as inclusive ranges.
 

@@ -12,7 +12,7 @@ from align.core.errors import RunError
 from align.core.rollout_record import RolloutRecord
 from dumps.capture.environment import EXTERNAL_MODULES, REPLAY_INSTALLER
 from dumps.capture.launch import Outcome, refuse_used_folder, run_captured
-from dumps.capture.plan import CapturePlan
+from dumps.capture.plan import BY_DEFAULT, FILE_NAME, CapturePlan, What, read_plan
 from dumps.inject.order_data import OrderData, write_order_data
 from dumps.inject.plan import VARIABLE, ReplayPlan, step_file, write_plan
 from dumps.inject.proof import Proof, prove
@@ -20,6 +20,9 @@ from dumps.inject.replay import written_problems
 from dumps.inject.tokenizer_facts import TokenizerFacts, write_facts
 from dumps.store.manifest import read_manifest, write_manifest
 from dumps.store.rollout_file import write_records
+
+
+Ranges = tuple[tuple[int, int], ...]  # of steps, both ends counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +100,33 @@ def prepare(
         write_order_data(plan.folder, order_data)
 
 
-def run_replayed(plan: ReplayPlan, command: Sequence[str]) -> Replayed:
+def capture_like(
+    recorded: Path, run: Path, kinds: tuple[What, ...] = (), steps: Ranges = ()
+) -> CapturePlan:
+    """Return what a candidate records: what is asked for, else what the recorded run's capture had.
+
+    Args:
+        recorded: the run whose rollouts it gets, of a capture or not.
+        run: the candidate's run folder.
+    """
+    file = recorded / FILE_NAME
+    theirs = read_plan(file) if file.is_file() else CapturePlan(run)
+    return CapturePlan(
+        run,
+        what=kinds or tuple(w for w in What if w in (*BY_DEFAULT, *theirs.what)),
+        steps=steps or theirs.steps,
+        modules=theirs.modules,
+        tensors=theirs.tensors,
+    )
+
+
+def run_replayed(plan: ReplayPlan, command: Sequence[str], capture: CapturePlan) -> Replayed:
     """Run a command on what was prepared, and write the proof into its manifest.
 
     Raises:
         RunError: There is no such command.
     """
-    outcome = run_captured(CapturePlan(plan.run), command, _adjusted(write_plan(plan)))
+    outcome = run_captured(capture, command, _adjusted(write_plan(plan)))
     proof = prove(plan)
     problems = written_problems(plan)
     replayed = Replayed(

@@ -14,6 +14,7 @@ from dumps.capture.gradients import gradient_squares
 from dumps.capture.plan import What
 from dumps.capture.session import Session, append_line
 from dumps.capture.step_batch import StepBatch, TextOf, decoder, files_of, wanted
+from dumps.capture.taps.trl_loss import look_at_log_probs, look_away, taken_record
 from dumps.capture.taps.trl_sketches import gradients_whole
 from dumps.capture.update_record import UpdateRecord, step_file, writes
 from dumps.capture.wrap import After
@@ -52,8 +53,10 @@ def train(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
     if session.takes(What.CONFIG) and rank == 0:
         model = getattr(getattr(self.model, "config", None), "_name_or_path", None)
         describe(session, _name(rank), "trl", _yaml(self.args), model)
+    look_at_log_probs(session, self)
 
     def finish(result: Any) -> None:
+        look_away(self)
         session.drain()
 
     return finish
@@ -67,9 +70,11 @@ def generated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After |
         return None
 
     def after(output: Any) -> None:
+        records = _records(self, step, output)
         tensors = _tensors(output)
+        tensors |= _rewards(self, records, tensors["response_mask"])
         kept = {name: tensor for name, tensor in tensors.items() if name in wanted(plan)}
-        batch = StepBatch(step, _records(self, step, output), kept, _text_of)
+        batch = StepBatch(step, records, kept, _text_of)
         _now.files.update(files_of(batch, plan, rank))
 
     return after
@@ -77,7 +82,7 @@ def generated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After |
 
 def rewarded(session: Session, self: Any, *args: Any, **kwargs: Any) -> After | None:
     """Keep the rewards of the generation in progress, which its output does not have."""
-    if not self.model.training or not session.takes(What.ROLLOUTS):
+    if not self.model.training or not session.takes(What.ROLLOUTS, What.LOG_PROBS):
         return None
 
     def after(result: Any) -> None:
@@ -95,9 +100,14 @@ def trained(session: Session, self: Any, model: Any, *args: Any, **kwargs: Any) 
         step, rank = int(self.state.global_step) + 1, int(self.accelerator.process_index)
         files = {**_now.files}
         _now.files.clear()
+        record = taken_record()
         scaler = getattr(self.accelerator, "scaler", None)  # of fp16: gradients are multiplied
         if session.takes(What.GRAD_NORMS) and scaler is None:
-            files |= _gradients(session, model, step, rank)
+            _keep_gradients(session, record, model, step, rank)
+        if record.tensors:
+            tensors = copied(record.tensors)
+            notes = record.notes(step, rank, "actor", losses_add_up=True)
+            files[step_file(step, f"actor-{rank}")] = writes(tensors, notes)
         if files:
             session.writer(_name(rank)).submit(step, lambda: files)
         gradients_whole(session, self, model, step, rank)
@@ -106,16 +116,14 @@ def trained(session: Session, self: Any, model: Any, *args: Any, **kwargs: Any) 
     return after
 
 
-def _gradients(session: Session, model: Any, step: int, rank: int) -> dict[str, WriteFile]:
+def _keep_gradients(
+    session: Session, record: UpdateRecord, model: Any, step: int, rank: int
+) -> None:
     if not session.plan.takes_step(step) or not session.plan.takes_rank(rank):
-        return {}
-    record = UpdateRecord()
+        return
     names, squares = gradient_squares(model.named_parameters())
-    if not names:
-        return {}  # DeepSpeed keeps them elsewhere
-    record.keep_rows("update.0.gradient_squares", names, squares)
-    tensors, notes = copied(record.tensors), record.notes(step, rank, "actor")
-    return {step_file(step, f"actor-{rank}"): writes(tensors, notes)}
+    if names:  # DeepSpeed keeps them elsewhere
+        record.keep_rows("update.0.gradient_squares", names, squares)
 
 
 def log(session: Session, self: Any, logs: Any, *args: Any, **kwargs: Any) -> After | None:
@@ -125,6 +133,8 @@ def log(session: Session, self: Any, logs: Any, *args: Any, **kwargs: Any) -> Af
 
     def after(result: Any) -> None:
         values = {name: v for name, v in logs.items() if isinstance(v, int | float)}
+        if "train_runtime" in values:
+            values.pop("epoch", None)  # the summary at the end says it once more
         line = {"step": int(self.state.global_step), "data": values}
         append_line(session.plan.run / "metrics.jsonl", line)
 
@@ -150,6 +160,21 @@ def _tensors(output: Any) -> dict[str, Any]:
         "response_mask": mask,
         "advantages": advantages,
     }
+
+
+def _rewards(trainer: Any, records: Sequence[RolloutRecord], mask: Any) -> dict[str, Any]:
+    """Return each row's score at its last token, as verl has it.
+
+    None where a row has no score, or where this rank holds a part of a prompt's responses alone:
+    their advantages are of rows that it does not hold.
+    """
+    scores = [record.score for record in records]
+    if any(score is None for score in scores) or len(scores) % int(trainer.num_generations):
+        return {}
+    last = mask.new_tensor([max(0, len(record.response_ids or ()) - 1) for record in records])
+    rewards = mask.new_zeros(mask.shape).float()
+    rewards.scatter_(1, last[:, None], rewards.new_tensor(scores)[:, None])
+    return {"token_level_scores": rewards, "token_level_rewards": rewards}
 
 
 def _records(trainer: Any, step: int, output: Any) -> list[RolloutRecord]:
@@ -199,10 +224,13 @@ def _scores(trainer: Any, count: int) -> tuple[list[float | None], list[dict[str
 
 
 def _ends(trainer: Any) -> frozenset[int]:
-    """Return the ids that TRL takes for the end of a completion."""
+    """Return the ids that end a completion; TRL's own count of the cut ones takes padding for one.
+
+    Padding that is sampled last, at the greatest length, ends nothing.
+    """
     tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
     ids = getattr(trainer, "eos_token_ids", None) or [tokenizer.eos_token_id]
-    return frozenset(i for i in (*ids, tokenizer.pad_token_id) if i is not None)
+    return frozenset(i for i in ids if i is not None)
 
 
 def _ids(ids: Any, mask: Any) -> Sequence[tuple[int, ...]]:

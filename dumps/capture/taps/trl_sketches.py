@@ -15,6 +15,8 @@ from torch.utils.hooks import RemovableHandle
 from dumps.capture.plan import What
 from dumps.capture.session import Session
 from dumps.capture.step_sketches import StepSketches, write_parts
+from dumps.capture.taps.trl_loss import loss_begun
+from dumps.capture.wrap import After
 
 
 @dataclass
@@ -34,8 +36,15 @@ class _Trained:
 _now = _Trained()
 
 
-def loss_computed(session: Session, self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-    """Look at the model from the first loss of a step on."""
+def loss_computed(
+    session: Session, self: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any
+) -> After | None:
+    """Look at the model from the first loss of a step on, and at what each loss is of."""
+    _look_at(session, self, model)
+    return loss_begun(session, self, inputs)
+
+
+def _look_at(session: Session, self: Any, model: Any) -> None:
     step, rank = int(self.state.global_step) + 1, int(self.accelerator.process_index)
     if not self.model.training or not session.takes(What.SKETCHES, What.WEIGHTS):
         return

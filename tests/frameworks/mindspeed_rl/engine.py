@@ -30,12 +30,12 @@ class Qwen2ForCausalLM(nn.Module):
     The class's name is how MindSpeed-RL finds what loads its weights.
     """
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, config: Mapping[str, Any]) -> None:
         super().__init__()
-        hidden, vocab = MODEL["hidden_size"], MODEL["vocab_size"] // ranks
-        head = hidden // MODEL["num_attention_heads"]
-        queries, keys = (MODEL[f"num_{k}_heads"] // ranks for k in ("attention", "key_value"))
-        inner = MODEL["intermediate_size"] // ranks
+        hidden, vocab = config["hidden_size"], config["vocab_size"] // ranks
+        head = hidden // config["num_attention_heads"]
+        queries, keys = (config[f"num_{k}_heads"] // ranks for k in ("attention", "key_value"))
+        inner = config["intermediate_size"] // ranks
 
         def layer() -> nn.Module:
             attention = nn.Module()
@@ -52,7 +52,7 @@ class Qwen2ForCausalLM(nn.Module):
 
         self.model = nn.Module()
         self.model.embed_tokens = nn.Embedding(vocab, hidden)
-        self.model.layers = nn.ModuleList(layer() for _ in range(MODEL["num_hidden_layers"]))
+        self.model.layers = nn.ModuleList(layer() for _ in range(config["num_hidden_layers"]))
         self.model.norm = nn.RMSNorm(hidden)
         self.lm_head = nn.Linear(hidden, vocab, bias=False)
 
@@ -65,14 +65,14 @@ class Engine(VLLMInferEngine):  # type: ignore[misc]
 
     step = 0
 
-    def __init__(self, ranks: int) -> None:
-        self.hf_config = Qwen2Config(**{k: v for k, v in MODEL.items() if k != "model_type"})
+    def __init__(self, ranks: int, config: Mapping[str, Any] = MODEL) -> None:
+        self.hf_config = Qwen2Config(**{k: v for k, v in config.items() if k != "model_type"})
         self.hf_config.lora_target_modules = None
         self.infer_tensor_parallel_size, self.infer_pipeline_parallel_size = ranks, 1
         self.infer_expert_parallel_size, self.infer_local_num_experts = 1, -1
         self.eplb_map, self.global_redundant_expert_num = None, 0
         with torch.random.fork_rng():
-            self.model = Qwen2ForCausalLM(ranks)
+            self.model = Qwen2ForCausalLM(ranks, config)
         # what it starts with is not what the trainer has
         self.cpu_model = {name: torch.zeros_like(p) for name, p in self.model.named_parameters()}
 

@@ -49,13 +49,20 @@ def run(folder: Path, name: str, world: int, *prefix: str, **environment: str) -
 def start(
     out: Path, world: int, prefix: list[str], environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run the ranks under torchrun, on a port of their own."""
+    """Run the ranks of `real_worker`."""
+    return launch("tests.frameworks.mindspeed_rl.real_worker", out, world, prefix, environment)
+
+
+def launch(
+    worker: str, out: Path, world: int, prefix: list[str], environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run the ranks of a module under torchrun, on a port of their own."""
     command = [
         *((str(BIN / "align"), *prefix, "--") if prefix else ()),
         *(sys.executable, "-m", "torch.distributed.run"),
         *("--nproc-per-node", str(world), "--rdzv-backend", "c10d"),
         *("--rdzv-endpoint", "127.0.0.1:0", str(START)),
-        *("tests.frameworks.mindspeed_rl.real_worker", str(out)),
+        *(worker, str(out)),
     ]
     return subprocess.run(
         command,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from datasets import Dataset
@@ -36,26 +38,40 @@ def other(completions, **_) -> list[float]:
     return [100.0 - float(ord(text[0])) if text else 0.0 for text in completions]
 
 
-def main(model: str, out: Path, seed: str = "7", reward: str = "variety") -> None:
-    """Train two steps on four prompts."""
+def main(
+    model: str,
+    out: Path,
+    seed: str = "7",
+    reward: str = "variety",
+    *,
+    settings: Mapping[str, Any] | None = None,
+) -> None:
+    """Train two steps on four prompts.
+
+    Args:
+        settings: of GRPOConfig, in the place of those here.
+    """
+    plain = {
+        "per_device_train_batch_size": 4,
+        "num_generations": 2,
+        "max_completion_length": 8,
+        "max_steps": 2,
+        "beta": 0.01,
+    }
     prompts = [{"prompt": f"What is {a} + {a + 1}?"} for a in range(8)]
     trainer = GRPOTrainer(
         model=model,
         reward_funcs={"variety": variety, "other": other}[reward],
         args=GRPOConfig(
             output_dir=str(out.parent / "trl"),
-            per_device_train_batch_size=4,
-            num_generations=2,
-            max_completion_length=8,
-            max_steps=2,
             logging_steps=1,
-            beta=0.01,
             learning_rate=1e-3,
             report_to=[],
             save_strategy="no",
             use_cpu=True,
             bf16=False,
             seed=int(seed),
+            **{**plain, **(settings or {})},
         ),
         train_dataset=Dataset.from_list(prompts),
         callbacks=[Losses(out)],

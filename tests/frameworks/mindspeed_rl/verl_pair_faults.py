@@ -1,0 +1,281 @@
+"""Faults in the code of MindSpeed-RL and of its model, planted once the worker is built.
+
+No configuration and no log line shows them. ``PLANTED_FAULT`` names one of `FAULTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mindspeed_rl.models.loss import grpo_actor_loss_func
+from mindspeed_rl.models.loss.grpo_actor_loss_func import GRPOActorLossFunc
+from mindspeed_rl.trainer.utils import compute_utils
+from torch import Tensor
+
+Made = Callable[..., Any]
+ONE = "model.layers.1.mlp.gate_up_proj.weight"
+
+
+def replaced(owner: Any, name: str, make: Callable[[Made], Made]) -> None:
+    """Put what ``make`` makes of a function in its place."""
+    made = make(getattr(owner, name))
+    is_static = isinstance(vars(owner).get(name), staticmethod)
+    setattr(owner, name, staticmethod(made) if is_static else made)
+
+
+def layers(worker: Any, number: int) -> Iterator[Any]:
+    """Yield a layer of the actor and the reference's."""
+    for chunk in (worker.model[0].module, worker.ref_model[0]):
+        yield chunk.decoder.layers[number]
+
+
+def one_norm_eps(worker: Any) -> None:
+    """One norm adds 1e-5."""
+    for layer in layers(worker, 1):
+        layer.pre_mlp_layernorm.eps = 1e-5
+
+
+def attention_scale(worker: Any) -> None:
+    """Attention of one layer is scaled by 1 % more."""
+    for layer in layers(worker, 1):
+        layer.self_attention.core_attention.softmax_scale *= 1.01
+
+
+def rope_base(worker: Any) -> None:
+    """Positions are encoded with base 20000."""
+    for chunk in (worker.model[0].module, worker.ref_model[0]):
+        frequencies = chunk.rotary_pos_emb.inv_freq
+        frequencies.copy_(frequencies.pow(torch.log(torch.tensor(2e4)) / torch.log(
+            torch.tensor(1e4)
+        )))
+
+
+def gelu(worker: Any) -> None:
+    """One MLP has another activation function."""
+    for layer in layers(worker, 0):
+        layer.mlp.activation_func = lambda x: F.gelu(x, approximate="tanh")
+        layer.mlp.config = _with(layer.mlp.config, activation_func=layer.mlp.activation_func)
+
+
+def _with(config: Any, **changes: Any) -> Any:
+    import copy
+
+    other = copy.copy(config)
+    vars(other).update(changes)
+    return other
+
+
+def rounded_mlp(worker: Any) -> None:
+    """One MLP puts out bfloat16 numbers."""
+    for layer in layers(worker, 1):
+        layer.mlp.register_forward_hook(lambda m, a, out: (out[0].bfloat16().to(out[0]), out[1]))
+
+
+def detached_layer(worker: Any) -> None:
+    """No gradient passes one MLP on its way down."""
+    for layer in layers(worker, 1):
+        replaced(layer.mlp, "forward", lambda own: lambda x, *a, **k: own(x.detach(), *a, **k))
+
+
+def kl_sign(worker: Any) -> None:
+    """The KL term pushes away from the reference."""
+    replaced(
+        grpo_actor_loss_func, "compute_kl_penalty", lambda own: lambda *a, **k: -own(*a, **k)
+    )
+
+
+def kl_estimator(worker: Any) -> None:
+    """k1 in place of the configured estimator."""
+    replaced(
+        grpo_actor_loss_func, "compute_kl_penalty", lambda own: lambda new, ref, kind: own(new, ref, "kl")
+    )
+
+
+def clip_range(worker: Any) -> None:
+    """The ratio is clipped at a tenth of the configured range."""
+
+    def make(own: Made) -> Made:
+        return lambda *args, cliprange, **kwargs: own(*args, cliprange=cliprange / 10, **kwargs)
+
+    replaced(GRPOActorLossFunc, "_compute_grpo_policy_loss", make)
+
+
+def mask_shifted(worker: Any) -> None:
+    """The loss is of the tokens one place before those generated."""
+
+    def make(own: Made) -> Made:
+        def shifted(*args: Any, **kwargs: Any) -> Any:
+            mask, *others = own(*args, **kwargs)
+            return mask.roll(-1, 1), *others
+
+        return shifted
+
+    replaced(GRPOActorLossFunc, "_get_policy_loss_input", make)
+
+
+def loss_doubled(worker: Any) -> None:
+    """The loss goes back twice as large."""
+
+    def make(own: Made) -> Made:
+        def doubled(self: Any, *args: Any, forward_only: bool = False, **kwargs: Any) -> Any:
+            found = own(self, *args, forward_only=forward_only, **kwargs)
+            return found if forward_only else (found[0] * 2, found[1])
+
+        return doubled
+
+    replaced(GRPOActorLossFunc, "compute_loss", make)
+
+
+def wrong_groups(worker: Any) -> None:
+    """Rows are grouped with the next prompt's first row."""
+
+    def make(own: Made) -> Made:
+        def grouped(scores: Tensor, *args: Any, **kwargs: Any) -> Any:
+            found = own(scores.roll(1, 0), *args, **kwargs)
+            return tuple(each.roll(-1, 0) for each in found)
+
+        return _by_names(grouped)
+
+    replaced(compute_utils, "compute_group_norm_advantage_return", make)
+
+
+def _by_names(function: Made) -> Made:
+    return lambda token_level_rewards, **kwargs: function(token_level_rewards, **kwargs)
+
+
+def std_left_out(worker: Any) -> None:
+    """Advantages are not divided by the group's standard deviation."""
+
+    def grouped(scores: Tensor, *, eos_mask: Tensor, n_sample_per_prompt: int, **_: Any) -> Any:
+        by_group = scores.double().reshape(-1, n_sample_per_prompt)
+        centred = (by_group - by_group.mean(1, keepdim=True)).reshape(-1, 1).float() * eos_mask
+        return centred, centred.clone()
+
+    compute_utils.compute_group_norm_advantage_return = _by_names(grouped)
+
+
+def rewards_rolled(worker: Any) -> None:
+    """Each row trains on the score of the row before."""
+
+    def make(own: Made) -> Made:
+        return _by_names(lambda scores, **kwargs: own(scores.roll(1, 0), **kwargs))
+
+    replaced(compute_utils, "compute_group_norm_advantage_return", make)
+
+
+def weak_extraction(worker: Any) -> None:
+    """The reward function misses some right replies."""
+    from mindspeed_rl.models import rule_verifier
+
+    def make(own: Made) -> Made:
+        def scored(responses: Any, *args: Any, **kwargs: Any) -> Any:
+            scores, metrics = own(responses, *args, **kwargs)
+            pairs = zip(scores, responses, strict=True)
+            return [0.0 if len(text) % 4 == 0 else score for score, text in pairs], metrics
+
+        return scored
+
+    replaced(rule_verifier, "verifier", make)
+
+
+def stale_weights(worker: Any) -> None:
+    """The engine is given the weights of the first sync again and again."""
+    first: dict[str, Tensor] = {}
+
+    def change(params: dict[str, Tensor]) -> None:
+        if not first:
+            first.update({name: value.clone() for name, value in params.items()})
+        for name, value in first.items():
+            params[name].copy_(value)
+
+    _with_given(worker, change)
+
+
+def scaled_weight(worker: Any) -> None:
+    """One tensor reaches the engine 1 % too large."""
+    _with_given(worker, lambda params: params[ONE].mul_(1.01))
+
+
+def swapped_halves(worker: Any) -> None:
+    """Gate and up reach the engine in each other's place."""
+    _with_given(worker, lambda params: params[ONE].copy_(torch.cat(params[ONE].chunk(2)[::-1])))
+
+
+def _with_given(worker: Any, change: Callable[[dict[str, Tensor]], Any]) -> None:
+    def make(own: Made) -> Made:
+        def sync(params: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+            change(params)
+            return own(params, *args, **kwargs)
+
+        return sync
+
+    replaced(worker.inference_model, "sync_model_weights", make)
+
+
+def rate_halved(worker: Any) -> None:
+    """The learning rate falls to a half after the first update."""
+
+    def make(own: Made) -> Made:
+        def step(increment: int) -> None:
+            own(increment)
+            for group in worker.optimizer.param_groups:
+                group["lr"] *= 0.5
+
+        return step
+
+    replaced(worker.opt_param_scheduler, "step", make)
+
+
+def adam_epsilon(worker: Any) -> None:
+    """Adam adds 1e-5 where torch adds 1e-8."""
+    for group in worker.optimizer.param_groups:
+        group["eps"] = 1e-5
+
+
+def all_decayed(worker: Any) -> None:
+    """Every parameter loses a hundredth of the rate at each update."""
+
+    def make(own: Made) -> Made:
+        def step(increment: int) -> None:
+            own(increment)
+            for group in worker.optimizer.param_groups:
+                group["weight_decay"] = 0.01
+
+        return step
+
+    replaced(worker.opt_param_scheduler, "step", make)
+    worker.opt_param_scheduler.step(0)
+
+
+def states_bfloat16(worker: Any) -> None:
+    """Adam's moments are kept in bfloat16."""
+    inner = worker.optimizer.optimizer
+
+    def rounded(optimizer: Any, *_: Any) -> None:
+        for state in optimizer.state.values():
+            for name in ("exp_avg", "exp_avg_sq"):
+                state[name].copy_(state[name].bfloat16())
+
+    inner.register_step_post_hook(rounded)
+
+
+def grad_norm_doubled(worker: Any) -> None:
+    """The norm is taken of twice the gradient."""
+    replaced(worker.optimizer, "get_grad_norm", lambda own: lambda: 2 * own())
+
+
+FAULTS: dict[str, Callable[[Any], None]] = {
+    fault.__name__: fault
+    for fault in (
+        *(wrong_groups, std_left_out, rewards_rolled, weak_extraction),
+        *(kl_sign, kl_estimator, clip_range, mask_shifted),
+        *(one_norm_eps, attention_scale, rope_base, gelu, rounded_mlp),
+        *(detached_layer, loss_doubled, grad_norm_doubled),
+        *(adam_epsilon, all_decayed, states_bfloat16, rate_halved),
+        *(stale_weights, scaled_weight, swapped_halves),
+    )
+}
+"""Each function's docstring says what it plants."""
