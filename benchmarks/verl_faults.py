@@ -26,14 +26,14 @@ SHARED = Path(__file__).parents[2] / "shared"
 
 FAULTS = {
     "wrong_groups": Must(("advantage.groups",)),
-    "std_left_out": Must(("advantage.normalize_by_std",)),
-    "rewards_rolled": Must(("reward.permuted", "advantage.groups")),
+    "std_left_out": Must(("advantage.normalization",)),
+    "rewards_rolled": Must(("advantage.scores_moved",)),
     "weak_extraction": Must(("reward.same_response_other_score",)),
     "kl_sign": Must(("loss.kl_sign",)),
     "kl_estimator": Must(("loss.kl_estimator",)),
     "aggregation": Must(("loss.aggregation",)),
     "clip_range": Must(("loss.clip_range",)),
-    "mask_shifted": Must(("loss.mask_shifted",)),
+    "mask_shifted": Must(("tokens.mask_shifted", "tokens.response_mask")),
     "temperature_missing": Must(("forward.temperature",), reference="cooler"),
     "one_norm_eps": Must(("forward.first_divergence",), "layers.1.post_attention_layernorm"),
     "attention_scale": Must(("forward.first_divergence",), "layers.1.self_attn"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from align.config.diff import compare_configs
 from align.config.merge import strongest
 from align.config.normalise import effective
+from align.config.replayed import moot, rows_were_given
 from align.config.tables import (
     compared_table,
     ignored_table,
@@ -64,7 +65,8 @@ def compare_raw(
     diff = compare_configs(*sides)
     stated = strongest(reference[0])[0], strongest(candidate[0])[0]
     collected = _collected(sides, (reference[0], candidate[0]))
-    findings = tuple(sorted((*diff.findings, *collected), key=lambda f: f.severity.rank))
+    judged = map(moot, diff.findings) if rows_were_given(candidate[1]) else diff.findings
+    findings = tuple(sorted((*judged, *collected), key=lambda f: f.severity.rank))
     return RungResult(
         Rung.CONFIG,
         status(len(diff.compared), findings),
@@ -98,6 +100,7 @@ def manifest_of(data: RunData) -> RunManifest:
         name=manifest.name,
         versions=manifest.versions,
         notes=manifest.notes,
+        replay=manifest.replay,
     )
 
 

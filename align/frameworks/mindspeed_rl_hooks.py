@@ -48,6 +48,13 @@ HOOKS = (
         "collected",
         "responses with token ids, by their row in the dock",
     ),
+    _point(
+        "workers.base_worker",
+        "BaseWorker.dispatch_transfer_dock_data",
+        "dispatched",
+        "the rows of the update, and their scores",
+    ),
+    _point("utils.loggers", "Loggers.info", "logged", "metrics that the trainer prints"),
     _loss("grpo", "GRPOActorLossFunc._compute_grpo_policy_loss"),
     _loss("dapo", "DAPOActorLossFunc._compute_dapo_policy_loss"),  # 2.2.0 and later
     _loss("ppo", "PPOActorLossFunc._compute_ppo_policy_loss"),  # 2.2.0 and later

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -11,6 +11,7 @@ from align.core.finding import Side
 from align.core.text import Text
 from align.objective.errors import ObjectiveError
 from align.referee.captured_updates import recorded_updates
+from align.referee.clip_search import clip_ranges
 from align.referee.hypotheses import Hypothesis, hypotheses
 from align.referee.objective import Normalisation, Objective, declared_objective
 from align.referee.on_policy import on_policy_updates
@@ -84,7 +85,7 @@ def examine(
     if not num_reports:
         return Text("its updates are not recorded", "未记录其更新")
     assumed = next(recorded_updates(run, step), None) is None
-    alive = _fitting(hypotheses(objective), [misfit.report for misfit in kept]) if kept else ()
+    alive = _explaining(objective, kept) if kept else []
     fits = _fitting(alive, reports(run, config, objective, step)) if alive else ()
     if assumed and kept and not fits:
         return Text(
@@ -113,6 +114,11 @@ def first_misfit(report: Report, objective: Objective) -> Misfit | None:
         if not report.meets(name, amount):
             return Misfit(report, name, amount)
     return None
+
+
+def _explaining(objective: Objective, misfits: Sequence[Misfit]) -> list[Hypothesis]:
+    ranges = [found for m in misfits[:1] for found in clip_ranges(objective, m.report)]
+    return _fitting(hypotheses(objective, ranges), [misfit.report for misfit in misfits])
 
 
 def _fitting(tried: Iterable[Hypothesis], judged: Iterable[Report]) -> list[Hypothesis]:

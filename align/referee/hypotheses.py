@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from align.core.text import Text
 from align.objective.aggregate import LossAggregation
@@ -12,6 +13,7 @@ from align.referee.objective import Normalisation, Objective
 
 _ESTIMATORS = {"k1": ("kl", "k1"), "abs": ("abs",), "k2": ("mse", "k2"), "k3": ("low_var_kl", "k3")}
 _FREE = math.inf
+ClipRange = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,20 @@ class Hypothesis:
     fix: Text
 
 
-def hypotheses(declared: Objective) -> Iterator[Hypothesis]:
-    """Yield every other formula, those that coincide with the declared one left out."""
-    for makers in (_of_kl, _of_aggregation, _of_clipping, _of_entropy, _of_the_rest):
-        for hypothesis in makers(declared):
-            if hypothesis.objective != declared:
-                yield hypothesis
+def hypotheses(declared: Objective, ranges: Iterable[ClipRange] = ()) -> Iterator[Hypothesis]:
+    """Yield every other formula, those that coincide with the declared one left out.
+
+    Args:
+        ranges: of the ratio's clipping, to be tried besides the usual ones.
+    """
+    every = (
+        _of_kl(declared),
+        _of_aggregation(declared),
+        _of_clipping(declared, ranges),
+        _of_entropy(declared),
+        _of_the_rest(declared),
+    )
+    return (each for each in chain(*every) if each.objective != declared)
 
 
 def _of_kl(declared: Objective) -> Iterator[Hypothesis]:
@@ -52,6 +62,16 @@ def _of_kl(declared: Objective) -> Iterator[Hypothesis]:
             "wrong, so distance from the reference model is rewarded.",
             f"检查把 {coefficient:g} · KL 加到策略损失的那一行：符号错误，"
             "远离参考模型反而得到奖励。",
+        ),
+    )
+    yield Hypothesis(
+        "loss.kl_sign",
+        Text("has the sign of the KL wrong", "KL 的符号相反"),
+        replace(declared, kl_sign=-1),
+        Text(
+            "Look at the function that estimates the KL of a token and at the sign it returns: "
+            "distance from the reference model is rewarded.",
+            "检查逐 token 估计 KL 的函数及其返回值的符号：远离参考模型反而得到奖励。",
         ),
     )
     yield Hypothesis(
@@ -111,9 +131,10 @@ def _averaging(mode: LossAggregation, normalisation: Normalisation) -> Text:
     )
 
 
-def _of_clipping(declared: Objective) -> Iterator[Hypothesis]:
+def _of_clipping(declared: Objective, ranges: Iterable[ClipRange]) -> Iterator[Hypothesis]:
     low, high = declared.clip_low, declared.clip_high
-    for lower, upper in ((low, low), (high, high), (high, low), (0.2, 0.2), (1.0, _FREE)):
+    usual = ((low, low), (high, high), (high, low), (0.2, 0.2), (1.0, _FREE))
+    for lower, upper in dict.fromkeys((*usual, *ranges)):
         shown = "none" if upper == _FREE else f"[{1 - lower:g}, {1 + upper:g}]"
         yield Hypothesis(
             "loss.clip_range",
@@ -178,6 +199,19 @@ def _of_the_rest(declared: Objective) -> Iterator[Hypothesis]:
         ),
         replace(declared, gspo=not declared.gspo),
         Text("Look at policy_loss.loss_mode.", "检查 policy_loss.loss_mode。"),
+    )
+    yield Hypothesis(
+        "loss.old_log_probs",
+        Text(
+            "takes the update's own log_probs for old_log_probs, so that every ratio is 1",
+            "把本次更新自身的 log_probs 当作 old_log_probs，因此 ratio 恒为 1",
+        ),
+        replace(declared, own_ratio=True),
+        Text(
+            "old_log_probs are of the weights before the step's first update; look at where they "
+            "are computed or replaced.",
+            "old_log_probs 属于本步第一次更新之前的权重；检查计算或替换它的位置。",
+        ),
     )
     for columns in (-1, 1):
         yield Hypothesis(

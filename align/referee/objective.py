@@ -35,8 +35,10 @@ class Objective:
         log_ratio_limit: clamp of the log ratio, None where there is none.
         kl_coef: 0 where the KL is not in the loss.
         kl_reversed: the two models of the KL are exchanged.
+        kl_sign: of the KL itself, which the loss adds and the log reports.
         scale_factor: divisor of seq-mean-token-sum-norm.
         correction: importance weights for the rollout policy, and their bound.
+        own_ratio: each token's ratio is taken to the update's own log_probs, and is 1.
         mask_shift: columns by which the response mask is moved to the right.
     """
 
@@ -53,7 +55,9 @@ class Objective:
     scale_factor: float | None = None
     correction: tuple[RatioLevel, float] | None = None
     kl_reversed: bool = False
+    kl_sign: int = 1
     policy_sign: int = 1
+    own_ratio: bool = False
     mask_shift: int = 0
 
 

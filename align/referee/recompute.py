@@ -80,7 +80,8 @@ def recompute(update: Update, objective: Objective) -> Mapping[str, Amount]:
 
 def _token_losses(update: Update, objective: Objective, mask: Tensor) -> TokenPolicyLoss:
     clip = Clip(objective.clip_low, objective.clip_high, objective.dual, objective.log_ratio_limit)
-    given = update.log_probs, update.old_log_probs, update.advantages
+    old = update.log_probs if objective.own_ratio else update.old_log_probs
+    given = update.log_probs, old, update.advantages
     return gspo(*given, mask, clip) if objective.gspo else clipped_surrogate(*given, clip)
 
 
@@ -99,7 +100,7 @@ def _kl(
     """Estimate the KL; its terms cancel, so rounding counts by their size before."""
     pair = (update.log_probs, reference)
     policy, reference = pair[::-1] if objective.kl_reversed else pair
-    value = reduce(kl_estimate(policy, reference, objective.kl_type))
+    value = objective.kl_sign * reduce(kl_estimate(policy, reference, objective.kl_type))
     distance = (reference - policy).clamp(-20, 20)
     size = 1 + distance.exp() * (1 + distance.abs()) + distance.abs()
     return Amount(value, bound * reduce(size))

@@ -75,8 +75,9 @@ def reports_of(updates: Iterable[Update], run: RunData) -> Iterator[Report]:
 def logged_losses(run: RunData, step: int) -> tuple[dict[str, float], dict[str, float]]:
     """Return the losses logged at a step, and the resolution of their printed form."""
     values, resolution = {}, {}
+    own = {series.name: series for series in run.metrics.series}  # a spelling can mean another
     for name in _LOGGED:
-        series = run.metrics.get(name)
+        series = own.get(name)
         if series is not None and step in series.steps.tolist():
             at = series.steps.tolist().index(step)
             values[name] = float(series.values[at])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -18,10 +16,10 @@ from align.objective.kl import kl_estimate
 from align.objective.masked import whiten
 from align.referee.link import Link, LinkVerdict, not_recorded
 from align.referee.step_batch import StepBatch
+from align.rollout.advantage_formulas import formula_of
 from align.rollout.group_advantages import (
     TOLERANCE,
     group_advantages,
-    other_grouping,
     prompt_groups,
 )
 
@@ -70,11 +68,13 @@ def advantage_link(batch: StepBatch, config: EffectiveConfig) -> Link:
     own = mask.bool()
     link = _worst("advantages", declared, recorded[own], expected[own], TOLERANCE.value)
     if link.verdict is LinkVerdict.DIFFERS and estimator == "grpo":
-        what = _what_instead(batch, recorded, mask, by_std=by_std)
+        formula = None
+        if batch.trained is not None and batch.trained.least is not None:
+            formula = formula_of([batch.trained], by_std=by_std)
         return Link(
             *(link.name, link.declared, link.verdict, link.recorded, link.recomputed),
             tolerance=link.tolerance,
-            note=what or _NO_FORMULA,
+            note=_NO_FORMULA if formula is None else formula.what,
         )
     return link
 
@@ -113,38 +113,6 @@ def _gae(
         return mindspeed_rl.whiten(raw, mask)
     raw, _ = gae(rewards, found[0], mask, gamma=gamma, lam=lam)
     return whiten(raw, mask)
-
-
-def _what_instead(batch: StepBatch, recorded: Tensor, mask: Tensor, *, by_std: bool) -> Text | None:
-    """Name the one other formula that gives the recorded advantages; None unless one does."""
-    fits = list(_formulas(batch, recorded, mask, by_std=by_std))
-    return fits[0] if len(fits) == 1 else None
-
-
-def _formulas(batch: StepBatch, recorded: Tensor, mask: Tensor, *, by_std: bool) -> Iterator[Text]:
-    assert batch.trained is not None
-    scores, groups = batch.trained.trained, prompt_groups(batch.trained)
-    size = np.bincount(groups)[groups]
-    plain = group_advantages(scores, groups, by_std=True)
-    others = (
-        (_OTHER_STD[by_std], group_advantages(scores, groups, by_std=not by_std)),
-        (_POPULATION, plain * np.sqrt(size / np.maximum(size - 1, 1))),
-        (_ONE_STD, (scores - _means(scores, groups)) / (scores.std(ddof=1) + 1e-6)),
-    )
-    own = mask.bool()
-    for what, row in others:
-        expected = torch.from_numpy(row)[:, None].expand_as(mask)
-        judged = _worst("", what, recorded[own], expected[own], TOLERANCE.value)
-        if judged.verdict is LinkVerdict.AS_DECLARED:
-            yield what
-    grouping = other_grouping([batch.trained], by_std=by_std)
-    if grouping is not None:
-        yield Text(f"compares {grouping.en} with each other", f"把{grouping.zh}当作一组")
-
-
-def _means(scores: np.ndarray, groups: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-    means: np.ndarray = np.bincount(groups, scores) / np.bincount(groups)  # type: ignore[type-arg]
-    return means[groups]  # type: ignore[no-any-return]
 
 
 def _overlong(values: dict[str, ConfigLeaf], mask: Tensor) -> Tensor:
@@ -210,9 +178,3 @@ _NO_ESTIMATOR = Text(
 _MOVING_KL = Text("the KL coefficient moves from step to step", "KL 系数逐步变化")
 _NO_FORMULA = Text("no other formula tried gives all of them", "所尝试的其他公式都不能给出全部数值")
 _NO_SPREAD = Text("the scores of every group are equal", "每个组内的得分都相同")
-_OTHER_STD = {
-    True: Text("does not divide by the group's std", "没有除以组内标准差"),
-    False: Text("divides by the group's std", "除以了组内标准差"),
-}
-_POPULATION = Text("takes the std without Bessel's correction", "使用了未做贝塞尔校正的标准差")
-_ONE_STD = Text("divides by the std of the whole batch", "除以了整个 batch 的标准差")

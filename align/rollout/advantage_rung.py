@@ -16,12 +16,16 @@ from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Str
 from align.core.recording import missing_artifact
 from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
-from align.rollout.group_advantages import (
-    differing_rows,
-    group_advantages,
-    other_grouping,
-    prompt_groups,
+from align.rollout.advantage_formulas import (
+    GROUPS,
+    NORMALIZATION,
+    PERMUTED,
+    SCALED,
+    SCORES_MOVED,
+    Formula,
+    formula_of,
 )
+from align.rollout.group_advantages import differing_rows, group_advantages, prompt_groups
 from align.rollout.trained_rows import TrainedStep, trained_steps
 from dumps.store.run_data import RunData
 
@@ -108,7 +112,7 @@ def _finding(run: Recomputed) -> Finding:
     groups = prompt_groups(first)
     rows = np.flatnonzero(differing_rows(first, groups, by_std=run.by_std))
     expected = group_advantages(first.trained, groups, by_std=run.by_std)
-    grouping = other_grouping(run.steps, by_std=run.by_std)
+    formula = formula_of(run.steps, by_std=run.by_std)
     where = Text(
         f"{len(rows)} of {len(first)} rows at step {first.step} "
         f"({len(run.differing)} of {len(run.steps)} steps)",
@@ -116,10 +120,10 @@ def _finding(run: Recomputed) -> Finding:
         f"（{len(run.steps)} 步中有 {len(run.differing)} 步）",
     )
     return Finding(
-        id="advantage.recomputed_differs" if grouping is None else "advantage.groups",
+        id=f"advantage.{'recomputed_differs' if formula is None else formula.kind}",
         rung=Rung.ADVANTAGE,
         severity=Severity.ERROR,
-        title=_title(run.side, where, grouping),
+        title=_title(run.side, where, formula),
         reference=len(rows) if run.side is Side.REFERENCE else 0,
         candidate=len(rows) if run.side is Side.CANDIDATE else 0,
         evidence=tuple(
@@ -133,22 +137,26 @@ def _finding(run: Recomputed) -> Finding:
             "GRPO 的 advantage 只取决于同一 prompt 各回复的得分，另一侧符合这一点；"
             "advantage 不同，被强化的回复也就不同。",
         ),
-        fix=_FIX_FORMULA if grouping is None else _FIX_GROUPS,
+        fix=_FIX_FORMULA if formula is None else _FIXES[formula.kind],
         mechanism=Mechanism(Rung.ADVANTAGE, Strength.SEMANTIC),
     )
 
 
-def _title(side: Side, where: Text, grouping: Text | None) -> Text:
-    if grouping is None:
+def _title(side: Side, where: Text, formula: Formula | None) -> Text:
+    if formula is None:
         return Text(
             f"the {side.value}'s advantages are not those of its scores grouped by prompt: "
             f"{where.en}",
             f"{_ZH[side]}的 advantage 与其得分按 prompt 分组的计算结果不符：{where.zh}",
         )
+    if formula.kind == GROUPS:
+        return Text(
+            f"the {side.value} {formula.what.en}, not the responses to one prompt: {where.en}",
+            f"{_ZH[side]}{formula.what.zh}，而不是同一 prompt 的回复：{where.zh}",
+        )
     return Text(
-        f"the {side.value} compares {grouping.en} with each other, not the responses to one "
-        f"prompt: {where.en}",
-        f"{_ZH[side]}把{grouping.zh}当作一组，而不是同一 prompt 的回复：{where.zh}",
+        f"for its advantages the {side.value} {formula.what.en}: {where.en}",
+        f"计算 advantage 时，{_ZH[side]}{formula.what.zh}：{where.zh}",
     )
 
 
@@ -190,11 +198,32 @@ _BOTH = Text(
     "Neither run's advantages are those of its scores grouped by prompt.",
     "两次运行的 advantage 都与各自得分按 prompt 分组的计算结果不符。",
 )
-_FIX_GROUPS = Text(
-    "Group by uid (or prompt) where advantages are computed, and repeat prompts interleaved, "
-    "a a b b, not a b a b.",
-    "计算 advantage 时按 uid（或 prompt）分组，并以 a a b b 而非 a b a b 的顺序重复 prompt。",
+_FIX_SCORES = Text(
+    "Rows and scores have come apart between the reward and the advantages: gather both by the "
+    "same index, and check where rows are reordered, balanced over ranks or split.",
+    "奖励与 advantage 之间行与得分错位：请用同一索引取二者，"
+    "并检查行被重排、按 rank 均衡或切分之处。",
 )
+_FIXES = {
+    GROUPS: Text(
+        "Group by uid (or prompt) where advantages are computed, and repeat prompts interleaved, "
+        "a a b b, not a b a b.",
+        "计算 advantage 时按 uid（或 prompt）分组，并以 a a b b 而非 a b a b 的顺序重复 prompt。",
+    ),
+    NORMALIZATION: Text(
+        "Normalise as the configuration says: verl norm_adv_by_std_in_grpo, TRL scale_rewards; "
+        "std of the group with Bessel's correction, plus 1e-6.",
+        "按配置归一化：verl norm_adv_by_std_in_grpo、TRL scale_rewards；"
+        "组内标准差做贝塞尔校正，并加 1e-6。",
+    ),
+    SCORES_MOVED: _FIX_SCORES,
+    PERMUTED: _FIX_SCORES,
+    SCALED: Text(
+        "Look for a factor between the advantage function and the loss, such as a weight or a "
+        "number of ranks.",
+        "检查 advantage 函数与损失之间是否多乘了系数，例如权重或 rank 数。",
+    ),
+}
 _FIX_FORMULA = Text(
     "Compare the quoted rows with the formula: mean and std of the group, Bessel's correction, "
     "epsilon, and which scores enter.",

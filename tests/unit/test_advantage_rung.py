@@ -58,8 +58,42 @@ def test_wrong_groups_are_named_with_the_rows_they_compare(tmp_path: Path, right
 
 
 def test_advantages_no_grouping_explains_are_named_so(tmp_path: Path, right: RunData) -> None:
-    scaled = trained_run(tmp_path / "b", advantages=grpo(BY_PROMPT) * 1.5)
-    assert ids(compare_advantages(right, scaled)) == ["advantage.recomputed_differs"]
+    bent = trained_run(tmp_path / "b", advantages=grpo(BY_PROMPT) ** 3)
+    assert ids(compare_advantages(right, bent)) == ["advantage.recomputed_differs"]
+
+
+def centred(scores: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Subtract from each row's score the mean of its prompt's."""
+    return np.array(scores) - np.repeat(np.reshape(scores, (PROMPTS, N)).mean(1), N)
+
+
+EARLIER = (SCORES[-1], *SCORES[:-1])
+OTHERS = {
+    "without std": (centred(SCORES), "normalization", "does not divide by the group's std"),
+    "population std": (grpo(BY_PROMPT) * np.sqrt(N / (N - 1)), "normalization", "Bessel"),
+    "one std": (
+        centred(SCORES) / (statistics.stdev(SCORES) + 1e-6),
+        "normalization",
+        "std of the whole batch",
+    ),
+    "whole batch": (grpo([0] * PROMPTS * N), "groups", "the whole batch"),
+    "one row late": (grpo([*BY_PROMPT[-1:], *BY_PROMPT[:-1]]), "groups", "begin 1 row late"),
+    "row before": (grpo(BY_PROMPT, EARLIER), "scores_moved", "the scores of 1 row before"),
+    "another row's": (grpo(BY_PROMPT)[[2, 0, 1, *range(3, 12)]], "permuted", "of another"),
+    "times 1.5": (grpo(BY_PROMPT) * 1.5, "scaled", "by 1.5"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_formula_is_named_by_what_it_computes(
+    tmp_path: Path, right: RunData, name: str
+) -> None:
+    advantages, kind, words = OTHERS[name]
+    (finding,) = compare_advantages(
+        right, trained_run(tmp_path / "b", advantages=advantages)
+    ).findings
+    assert finding.id == f"advantage.{kind}"
+    assert words in finding.title.en
 
 
 def test_permuted_scores_with_right_advantages_are_not_blamed_here(

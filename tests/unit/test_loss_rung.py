@@ -35,6 +35,11 @@ WRONG: Mapping[str, tuple[str, Loss]] = {
     "the entropy is left out": ("loss.entropy_missing", Loss(entropy_coef=0.0)),
     "the policy loss is turned": ("loss.policy_sign", Loss(sign=-1.0)),
     "the mask is a token late": ("loss.mask_shifted", Loss(shift=1)),
+    "the KL itself is negative": ("loss.kl_sign", Loss(kl=lambda d: -Loss().kl(d))),
+    "another range": ("loss.clip_range", Loss(low=0.11, high=0.11)),
+    "another lower bound": ("loss.clip_range", Loss(low=0.05)),
+    "another upper bound": ("loss.clip_range", Loss(high=0.41)),
+    "every ratio is 1": ("loss.old_log_probs", Loss(own_ratio=True)),
 }
 
 
@@ -95,6 +100,13 @@ def test_a_loss_no_formula_gives_is_unknown_and_names_the_next_experiment(
     assert (only.id, only.severity) == ("loss.recomputed_differs", Severity.WARNING)
     assert result.status is RungStatus.UNDECIDED
     assert "one micro-batch an update" in only.fix.en
+
+
+def test_a_clip_range_that_no_one_would_write_is_no_explanation(
+    tmp_path: Path, right: RunData
+) -> None:
+    (only,) = compare(right, updated_run(tmp_path / "b", Loss(high=0.4137))).findings
+    assert only.id == "loss.recomputed_differs"
 
 
 def test_formulas_that_cannot_be_told_apart_are_not_blamed(tmp_path: Path) -> None:

@@ -70,9 +70,10 @@ def test_rewards_that_are_not_the_dumped_scores_differ(tmp_path: Path) -> None:
         (grpo(BY_PLACE), "rows i, i + 4"),
         (np.array([s - np.mean(SCORES[i // N * N :][:N]) for i, s in enumerate(SCORES)]), "divide"),
         (grpo(BY_PROMPT) * np.sqrt(N / (N - 1)), "Bessel"),
-        (grpo(BY_PROMPT) * 1.3, "no other formula"),
+        (grpo(BY_PROMPT) * 1.3, "by 1.3"),
+        (grpo(BY_PROMPT) ** 3, "no other formula"),
     ],
-    ids=["grouping", "std", "Bessel", "unknown"],
+    ids=["grouping", "std", "Bessel", "factor", "unknown"],
 )
 def test_other_advantages_are_named_by_the_formula_that_gives_them(
     tmp_path: Path, advantages: np.ndarray, note: str

@@ -54,6 +54,7 @@ class Loss:
     by_micro_batch: bool = False
     by_sequence: bool = False
     shift: int = 0  # of the mask, in columns
+    own_ratio: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,8 @@ def reported(given: Tokens, rows: Sequence[int], loss: Loss) -> dict[str, float]
 
 def surrogate(given: Tokens, i: int, j: int, loss: Loss) -> float:
     """PPO's clipped loss of one token, dual clip included."""
-    ratio = math.exp(float(given.new[i, j]) - float(given.old[i, j]))
+    old = given.new if loss.own_ratio else given.old
+    ratio = math.exp(float(given.new[i, j]) - float(old[i, j]))
     advantage = float(given.advantage[i, j])
     cut = min(max(ratio, 1 - loss.low), 1 + loss.high)
     value = max(-advantage * ratio, -advantage * cut)

@@ -12,7 +12,10 @@ from align.core.finding import Severity, Strength
 from align.core.text import Text
 from align.frameworks.config_table import version_tuple
 
-FIELDS = ("actor.micro_batch_size", "actor.dynamic_batch", "actor.max_tokens_per_micro_batch")
+FIELDS = (
+    *("actor.micro_batch_size", "actor.dynamic_batch", "actor.max_tokens_per_micro_batch"),
+    "loss.normalization",
+)
 
 
 _SELECTING: set[ConfigLeaf] = {"kl_cov", "clip_cov"}
@@ -42,7 +45,12 @@ def rule(case: Case) -> Ruling | None:
             Severity.ERROR,
             Strength.SEMANTIC,
         )
-    local = [_local(case.reference_config), _local(case.candidate_config)]
+    configs = (case.reference_config, case.candidate_config)
+    local = [_local(config) for config in configs]
+    if None not in local and all(map(_whole, configs, local)):
+        return _ONE_AN_UPDATE if any(local) or case.name == "loss.normalization" else _GLOBAL
+    if case.name == "loss.normalization":
+        return None
     if True in local:
         return Ruling(
             Text(
@@ -63,15 +71,36 @@ def rule(case: Case) -> Ruling | None:
             ),
             Severity.WARNING,
         )
-    return Ruling(
-        Text(
-            "Both sides divide by the tokens of the whole mini-batch: only rounding differs.",
-            "两侧均除以整个 mini-batch 的 token 数：只有舍入不同。",
-        ),
-        Severity.INFO,
-        Strength.NUMERIC,
-        by_version=True,
-    )
+    return _GLOBAL
+
+
+_GLOBAL = Ruling(
+    Text(
+        "Both sides divide by the tokens of the whole mini-batch: only rounding differs.",
+        "两侧均除以整个 mini-batch 的 token 数：只有舍入不同。",
+    ),
+    Severity.INFO,
+    Strength.NUMERIC,
+    by_version=True,
+)
+_ONE_AN_UPDATE = Ruling(
+    Text(
+        "Where the token mean is taken within each micro-batch, an update has but one, on one "
+        "rank: it is that of the whole mini-batch, and only rounding differs.",
+        "在 micro-batch 内求 token 均值的一侧，每次更新只有一个 micro-batch、且只在一个 rank 上："
+        "它就是整个 mini-batch 的均值，只有舍入不同。",
+    ),
+    Severity.INFO,
+    Strength.NUMERIC,
+    instead=True,
+    by_version=True,
+)
+
+
+def _whole(config: EffectiveConfig, is_local: bool | None) -> bool:
+    """Tell whether the tokens of a whole mini-batch are averaged together."""
+    sizes = (config.values.get(f"derived.{n}") for n in ("micro_batches", "data_parallel_size"))
+    return not is_local or all(size is not None and size.value == 1 for size in sizes)
 
 
 def _local(config: EffectiveConfig) -> bool | None:
@@ -87,7 +116,21 @@ def _local(config: EffectiveConfig) -> bool | None:
     return version < (0, 8)
 
 
+_MOVED = ("verl", "mindspeed_rl")
+_ONE_RANK: dict[str, ConfigLeaf] = {
+    **{"actor.mini_batch_size": 4, "rollout.n": 4, "trainer.world_size": 1},
+    **{f"actor.{part}_parallel_size": 1 for part in ("tensor", "pipeline", "context")},
+}
+_SIXTEEN: dict[str, ConfigLeaf] = {"actor.micro_batch_size": 16}
 FIRES = (
+    Example("actor.micro_batch_size", (8, 16), both=_ONE_RANK, frameworks=_MOVED),
+    Example(
+        "loss.normalization",
+        ("mini-batch", "micro-batch"),
+        both=_ONE_RANK,
+        candidate=_SIXTEEN,
+        frameworks=_MOVED,
+    ),
     Example("actor.micro_batch_size", (8, 4)),
     Example("actor.micro_batch_size", (8, 4), versions=("0.6.1", "0.6.1")),
     Example("actor.micro_batch_size", (8, 4), frameworks=("mindspeed_rl", "mindspeed_rl")),
@@ -96,5 +139,6 @@ FIRES = (
     Example("actor.micro_batch_size", (8, 4), both={"loss.mode": "kl_cov"}),
 )
 SILENT = (
+    Example("loss.normalization", ("mini-batch", "micro-batch"), frameworks=_MOVED),
     Example("actor.max_tokens_per_micro_batch", (8192, 4096), both={"actor.dynamic_batch": False}),
 )

@@ -151,13 +151,17 @@ def clip_range() -> None:
 
 
 def mask_shifted() -> None:
-    """The policy loss is of the tokens one place before those generated."""
+    """The mask of what was generated begins one token late."""
 
-    def shifted(*args: Any, response_mask: Tensor, **kwargs: Any) -> Any:
-        return own(*args, response_mask=response_mask.roll(-1, 1), **kwargs)
+    def make(own: Made) -> Made:
+        def output(row: dict[str, Any]) -> Any:
+            made = own(row)
+            made.response_mask[0] = 0
+            return made
 
-    own = core_algos.POLICY_LOSS_REGISTRY["vanilla"]
-    core_algos.POLICY_LOSS_REGISTRY["vanilla"] = shifted
+        return output
+
+    replaced(import_module("recorded_rollouts"), "_output", make)
 
 
 def temperature_missing() -> None:

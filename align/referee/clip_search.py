@@ -1,0 +1,54 @@
+"""The clip range that a reported policy loss would come from.
+
+A wider range never raises the loss: the surrogate is the smaller of ratio · A and its clipped form.
+So the range that gives a reported loss is found by bisection. One number always fits one number;
+only a range of two digits, as people write them, is taken for an explanation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from align.referee.objective import Objective
+from align.referee.recompute import POLICY
+from align.referee.report import Report
+
+_WIDEST, _HALVINGS = 8.0, 60
+Ranged = Callable[[float], Objective]
+
+
+def clip_ranges(declared: Objective, report: Report) -> Iterator[tuple[float, float]]:
+    """Yield the ranges (low, high) that give a report's policy loss: both sides, or one alone."""
+    if POLICY not in report.values:
+        return
+
+    def both(width: float) -> Objective:
+        return replace(declared, clip_low=width, clip_high=width)
+
+    def upper(width: float) -> Objective:
+        return replace(declared, clip_high=width)
+
+    def lower(width: float) -> Objective:
+        return replace(declared, clip_low=width)
+
+    for ranged in (both, upper, lower):
+        width = _solved(report, ranged)
+        if width is not None:
+            objective = ranged(width)
+            yield objective.clip_low, objective.clip_high
+
+
+def _solved(report: Report, ranged: Ranged) -> float | None:
+    """Return the width, of two digits, that gives the reported loss; None where none does."""
+    reported = report.values[POLICY]
+    narrow, wide = 0.0, _WIDEST
+    for _ in range(_HALVINGS):
+        middle = (narrow + wide) / 2
+        if report.amounts(ranged(middle))[POLICY].value > reported:
+            narrow = middle
+        else:
+            wide = middle
+    width = float(f"{wide:.2g}")
+    fits = 0 < width < _WIDEST and report.meets(POLICY, report.amounts(ranged(width))[POLICY])
+    return width if fits else None
