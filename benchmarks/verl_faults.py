@@ -39,7 +39,7 @@ FAULTS = {
     "attention_scale": Must(("forward.first_divergence",), "layers.1.self_attn"),
     "gelu": Must(("forward.first_divergence",), "layers.0.mlp"),
     "rounded_mlp": Must(("forward.first_divergence", "forward.dtype"), "layers.1.mlp"),
-    "positions_doubled": Must(("tokens.position_ids", "forward.first_divergence")),
+    "positions_doubled": Must(("forward.position_ids",)),
     "detached_layer": Must(("backward.first_divergence",), "layers.1.mlp"),
     "loss_doubled": Must(("backward.scale",)),
     "lost_micro_batch": Must(("backward.first_divergence", "backward.scale")),

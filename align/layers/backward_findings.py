@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
 from align.core.rung import Rung
@@ -59,18 +59,47 @@ def scaled(
     )
 
 
+def follower_of(name: str, forward: Iterable[TensorRecord]) -> str | None:
+    """Return the module that computes after another, as a whole; None after the last one.
+
+    Args:
+        forward: outputs of modules, each recorded when it is done.
+    """
+    ordered = sorted(forward, key=lambda record: record.order)
+    after = iter(record.name for record in ordered)
+    if name not in after:  # takes what comes before it, too
+        return None
+    other = next((each for each in after if not f"{name}.".startswith(f"{each}.")), None)
+    if other is None:
+        return None
+    own, parts = name.split("."), other.split(".")
+    shared = next((i for i, pair in enumerate(zip(own, parts, strict=False)) if len({*pair}) > 1))
+    return ".".join(parts[: shared + 1])
+
+
 def no_gradient(
-    record: TensorRecord, side: Side, parameters: Sequence[str], where: tuple[Evidence, ...]
+    record: TensorRecord,
+    side: Side,
+    follower: str | None,
+    parameters: Sequence[str],
+    where: tuple[Evidence, ...],
 ) -> Finding:
-    """Say that no gradient reaches a module on one side."""
+    """Say that no gradient reaches a module on one side.
+
+    Args:
+        follower: module that computes next (`follower_of`), None where there is none.
+    """
     names = ", ".join(parameters[:_QUOTED]) or "-"
+    source, zh_source = ("", "") if follower is None else (f" from {follower}", f"从 {follower} ")
+    place = record.name if follower is None else f"{record.name} and on its way to {follower}"
+    zh_place = record.name if follower is None else f"{record.name} 以及它到 {follower} 之间"
     return Finding(
         id="backward.first_divergence",
         rung=Rung.BACKWARD,
         severity=Severity.ERROR,
         title=Text(
-            f"no gradient reaches {record.name} in the {side.value}",
-            f"{_ZH[side]}中没有梯度到达 {record.name}",
+            f"no gradient reaches {record.name}{source} in the {side.value}",
+            f"{_ZH[side]}中没有梯度{zh_source}到达 {record.name}",
         ),
         reference=record.l2 if side is Side.CANDIDATE else None,
         candidate=record.l2 if side is Side.REFERENCE else None,
@@ -83,9 +112,8 @@ def no_gradient(
             f"或没有反向实现的算子。没有梯度的参数：{names}。",
         ),
         fix=Text(
-            f"Look for detach(), no_grad, requires_grad=False or a custom operator in "
-            f"{record.name}.",
-            f"请检查 {record.name} 中的 detach()、no_grad、requires_grad=False 或自定义算子。",
+            f"Look for detach(), no_grad, requires_grad=False or a custom operator in {place}.",
+            f"请检查 {zh_place} 的 detach()、no_grad、requires_grad=False 或自定义算子。",
         ),
         mechanism=_ACTS,
     )

@@ -160,7 +160,8 @@ def _judge(
         return _diverged(finding, gradients, reference.step), None
     missing = gradients.missing
     if missing is not None and (departure is None or missing[0].order <= departure.reference.order):
-        finding = findings.no_gradient(*missing, gradients.missing_parameters, where)
+        follower = findings.follower_of(missing[0].name, reference.of(Phase.FORWARD).values())
+        finding = findings.no_gradient(*missing, follower, gradients.missing_parameters, where)
         return _diverged(finding, gradients, reference.step), None
     if departure is not None:
         if departure.is_large:

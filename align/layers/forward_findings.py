@@ -7,8 +7,9 @@ from align.core.rung import Rung
 from align.core.text import Text
 from align.layers.captured import CapturedStep
 from align.layers.floor import UNIT_ROUNDOFF, usual_dtypes
-from align.layers.start import Pair, Start
-from align.layers.walk import Walk
+from align.layers.start import POSITIONS, Pair, Start
+from align.layers.walk import Compared, Walk
+from dumps.store.tensor_records import Phase
 
 _SIGNATURE = ("training/rollout_probs_diff*", "rollout_corr/*")
 _FEW = 0.5  # training moves every parameter; a loader or converter misses some
@@ -48,6 +49,51 @@ def weights_finding(pair: Pair) -> Finding | None:
         fix=Text(
             f"Compare the two checkpoints with `align weights diff`, beginning with {name}.",
             f"请用 `align weights diff` 对照两侧的检查点，从 {name} 开始。",
+        ),
+        mechanism=Mechanism(Rung.FORWARD, Strength.SEMANTIC, _SIGNATURE),
+    )
+
+
+def positions_finding(pair: Pair, departure: Compared) -> Finding:
+    """Name the position_ids that the model is called with, where activations follow them."""
+    assert pair.reference is not None and pair.candidate is not None
+    steps = (pair.reference, pair.candidate)
+    own, other = (step.of(Phase.INPUT)[POSITIONS] for step in steps)
+    spans = [f"{record.minimum:g} to {record.maximum:g}" for record in (own, other)]
+    zh_spans = [f"{record.minimum:g} 到 {record.maximum:g}" for record in (own, other)]
+    name, error = departure.reference.name, departure.difference.relative
+    return Finding(
+        id="forward.position_ids",
+        rung=Rung.FORWARD,
+        severity=Severity.ERROR,
+        title=Text(
+            f"the models are called with other position_ids for the same tokens: {spans[0]} in the "
+            f"reference, {spans[1]} in the candidate",
+            f"相同 token 传给模型的 position_ids 不同：参考为 {zh_spans[0]}，被测为 {zh_spans[1]}",
+        ),
+        reference=own.mean,
+        candidate=other.mean,
+        evidence=tuple(
+            Evidence(
+                step.source,
+                side,
+                key=f"step {step.step} input position_ids",
+                text=f"mean {record.mean:.6g} min {record.minimum:.6g} max {record.maximum:.6g}",
+            )
+            for step, side, record in zip(
+                steps, (Side.REFERENCE, Side.CANDIDATE), (own, other), strict=True
+            )
+        ),
+        why=Text(
+            f"Tokens and weights are the same, and activations differ first at {name}, by "
+            f"{error:.2g}: attention sees other distances. A constant offset would change nothing.",
+            f"token 与权重相同，激活最早在 {name} 处不同（{error:.2g}）：注意力看到的距离不同。"
+            "若只是相差一个常数，则不会有影响。",
+        ),
+        fix=Text(
+            "Look at what makes position_ids between the batch and the model: packing, padding, "
+            "scaling, context parallelism.",
+            "检查从 batch 到模型之间生成 position_ids 的代码：packing、padding、缩放、上下文并行。",
         ),
         mechanism=Mechanism(Rung.FORWARD, Strength.SEMANTIC, _SIGNATURE),
     )

@@ -25,13 +25,13 @@ from align.layers.floor import (
     rounding_floor,
     usual_dtypes,
 )
-from align.layers.forward_findings import dtype_finding, weights_finding
+from align.layers.forward_findings import dtype_finding, positions_finding, weights_finding
 from align.layers.noise import Noise
 from align.layers.noise_runs import NoiseRuns, observed_noise
 from align.layers.not_comparable import not_comparable
 from align.layers.pattern import Place, cause_of, place_of
 from align.layers.profile import profiles
-from align.layers.start import Pair, first_pair, later_pairs
+from align.layers.start import POSITIONS, Pair, Start, first_pair, later_pairs
 from align.layers.systematic_finding import systematic_finding
 from align.layers.temperature import temperature_finding
 from align.layers.tensors_view import with_tensors
@@ -42,6 +42,7 @@ from dumps.store.tensor_records import CLOSING, Phase, TensorRecord
 
 SIGNATURE = ("training/rollout_probs_diff*", "rollout_corr/*")
 _with_tensors = partial(with_tensors, phases=(Phase.FORWARD, Phase.INPUT))
+_ANGLES = "rotary_emb"  # follows any offset of positions, which attention does not
 _REDUCED = Threshold(
     UNIT_ROUNDOFF["bfloat16"],
     "unit roundoff of bfloat16, in which a row-parallel layer may be all-reduced",
@@ -64,6 +65,10 @@ def compare(
     weights = None if pair.is_comparable else weights_finding(pair)
     if weights is not None:
         return _result(Walk((), (), (), ()), weights, pair)
+    if pair.start is Start.OTHER_POSITIONS and not pair.weights:
+        walked = forward_walk(pair, ignored=_ANGLES)
+        if walked.departure is not None:
+            return _result(walked, positions_finding(pair, walked.departure), pair)
     if not pair.is_comparable:
         return not_comparable(Rung.FORWARD, pair)
     runs = NoiseRuns(noise, next(iter(referee), None))
@@ -81,13 +86,17 @@ def compare(
     return _with_tensors(result, None, reference, candidate, step)
 
 
-def forward_walk(pair: Pair, noise: Noise | None = None, later: Sequence[Pair] = ()) -> Walk:
+def forward_walk(
+    pair: Pair, noise: Noise | None = None, later: Sequence[Pair] = (), *, ignored: str = ""
+) -> Walk:
     """Compare inputs and outputs of modules in the order of computation.
 
     Args:
         later: further steps, for errors that point one way.
+        ignored: last part of the names of modules to leave out.
     """
     own, other = _both(pair)
+    own = {address: r for address, r in own.items() if r.name.rpartition(".")[2] != ignored}
     usual = usual_dtypes(own.values(), other.values())
     further = [_both(each) for each in later]
     floor_of = partial(activation_floor, usual=usual)
@@ -100,10 +109,13 @@ def _both(pair: Pair) -> tuple[Mapping[Address, TensorRecord], Mapping[Address, 
 
 
 def activations(step: CapturedStep) -> Mapping[Address, TensorRecord]:
-    """Return outputs and recorded inputs; an input's name is told apart from its output's."""
-    outputs = step.of(Phase.FORWARD)
-    inputs = {(f"{name} (input)", u): r for (name, u), r in step.of(Phase.INPUT).items()}
-    return {**outputs, **inputs}
+    """Return outputs and recorded inputs; an input's name is told apart from its output's.
+
+    Without position_ids, whose difference would explain any other.
+    """
+    outputs, inputs = step.of(Phase.FORWARD), step.of(Phase.INPUT)
+    own = {(f"{name} (input)", u): r for (name, u), r in inputs.items() if (name, u) != POSITIONS}
+    return {**outputs, **own}
 
 
 def activation_floor(

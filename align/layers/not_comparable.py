@@ -17,8 +17,8 @@ _WHY = {
         "两次运行计算的 token 不同，因此不能归咎于任何一层",
     ),
     Start.OTHER_POSITIONS: Text(
-        "the two runs computed with other position_ids; the tokens rung says why",
-        "两次运行的 position_ids 不同，原因见 tokens 环节",
+        "the two models were called with other position_ids",
+        "两侧模型得到的 position_ids 不同",
     ),
     Start.OTHER_ROWS: Text(
         "the first update trained on other rows of the step, as with another number of ranks; one "

@@ -16,6 +16,9 @@ from dumps.store.tensor_records import Phase, TensorRecord
 POOLED = 32
 """Steps that errors pointing one way are pooled over; they are in memory together."""
 
+POSITIONS = ("position_ids", 0)
+"""Address of what the model is called with."""
+
 
 class Start(Enum):
     """What the two runs have in common at that step."""
@@ -77,7 +80,7 @@ def paired(reference: CapturedStep, candidate: CapturedStep) -> Pair:
     own, other = (step.of(Phase.PARAMETER) for step in (reference, candidate))
     weights = _weights(own, other)
     start = Start.SAME
-    inputs = [step.of(Phase.INPUT).get(("position_ids", 0)) for step in (reference, candidate)]
+    inputs = [step.of(Phase.INPUT).get(POSITIONS) for step in (reference, candidate)]
     firsts = [_first(step.of(Phase.FORWARD)) for step in (reference, candidate)]
     if firsts[0] is None or firsts[1] is None:
         start = Start.NOT_RECORDED

@@ -40,6 +40,12 @@ def detached(model: Any) -> None:
     model.model.layers[1].mlp.register_forward_hook(lambda module, x, output: output.detach())
 
 
+def detached_input(model: Any) -> None:
+    mlp = model.model.layers[1].mlp
+    own = mlp.forward
+    mlp.forward = lambda x: own(x.detach())
+
+
 def half_of_a_norm(model: Any) -> None:
     norm = model.model.layers[1].input_layernorm.weight
     norm.register_hook(lambda gradient: gradient * torch.linspace(0, 1, len(gradient)))
@@ -56,7 +62,11 @@ def wrong_backward(model: Any) -> None:
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
-        (detached, "no gradient reaches model.layers.1.mlp.down_proj in the candidate"),
+        (
+            detached,
+            "reaches model.layers.1.mlp.down_proj from model.layers.2 in the candidate",
+        ),
+        (detached_input, "1.post_attention_layernorm from model.layers.1.mlp in the candidate"),
         (half_of_a_norm, "first model.layers.1.input_layernorm.weight"),
         (wrong_backward, "first at the output of model.layers.1.mlp"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,37 @@ def test_a_planted_bug_is_named_by_its_module(
     assert (result.status, finding.id) == (RungStatus.DIVERGED, "forward.first_divergence")
     assert f"first at {module}, " in finding.title.en
     assert said in finding.why.en + finding.fix.en
+
+
+def with_positions(change: Callable[[torch.Tensor], torch.Tensor]) -> Edit:
+    """Call the model with other position_ids."""
+
+    def hook(model: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        mask = kwargs["attention_mask"]
+        own = kwargs.get("position_ids", (mask.cumsum(1) - 1).clamp(min=0))
+        return args, {**kwargs, "position_ids": change(own)}
+
+    return lambda model: model.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+def test_other_positions_are_named_where_activations_follow_them(tmp_path: Path) -> None:
+    own, doubled = (
+        recorded(tmp_path / name, with_positions(lambda places, by=by: places * by))
+        for name, by in (("own", 1), ("doubled", 2))
+    )
+    (finding,) = compare(own, doubled).findings
+    assert finding.id == "forward.position_ids"
+    assert "0 to 15 in the reference, 0 to 30 in the candidate" in finding.title.en
+
+
+def test_positions_that_all_begin_later_are_no_difference(tmp_path: Path) -> None:
+    own, later = (
+        recorded(tmp_path / name, with_positions(lambda places, by=by: places + by))
+        for name, by in (("own", 0), ("later", 5))
+    )
+    result = compare(own, later)
+    assert (result.findings, result.status) == ((), RungStatus.MISSING)
+    assert "other position_ids" in result.summary.en
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -34,7 +34,8 @@ def rule(case: Case) -> Ruling | None:
         )
     if case.name.startswith("actor.max_tokens") and case.off("actor.dynamic_batch"):
         return None
-    if set(case.values("loss.mode")) & _SELECTING:
+    is_batch = case.name == "loss.normalization"
+    if set(case.values("loss.mode")) & _SELECTING and not is_batch:
         return Ruling(
             Text(
                 "The loss picks tokens by their covariance within each micro-batch, so its size "
@@ -48,8 +49,8 @@ def rule(case: Case) -> Ruling | None:
     configs = (case.reference_config, case.candidate_config)
     local = [_local(config) for config in configs]
     if None not in local and all(map(_whole, configs, local)):
-        return _ONE_AN_UPDATE if any(local) or case.name == "loss.normalization" else _GLOBAL
-    if case.name == "loss.normalization":
+        return _ONE_AN_UPDATE if any(local) else _GLOBAL
+    if is_batch:
         return None
     if True in local:
         return Ruling(
