@@ -33,7 +33,7 @@ FAULTS = {
     "kl_estimator": Must(("loss.kl_estimator",)),
     "aggregation": Must(("loss.aggregation",)),
     "clip_range": Must(("loss.clip_range",)),
-    "mask_shifted": Must(("tokens.mask_shifted", "tokens.response_mask")),
+    "mask_shifted": Must(("tokens.mask_differs",)),
     "temperature_missing": Must(("forward.temperature",), reference="cooler"),
     "one_norm_eps": Must(("forward.first_divergence",), "layers.1.post_attention_layernorm"),
     "attention_scale": Must(("forward.first_divergence",), "layers.1.self_attn"),
@@ -53,7 +53,7 @@ FAULTS = {
     "scaled_embedding": Must(("weight_sync.scaled",)),
     "reversed_order": Must(("data.order.first_divergent_step",)),
     "special_token_lost": Must(("rollout.prompt_special_tokens", "tokens.prompt_differs")),
-    "response_cut": Must(("tokens.response_differs",)),
+    "response_cut": Must(("rollout.responses_cut",)),
 }
 CLEAN = {
     "repeat": Spec(captures=True),

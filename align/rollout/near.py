@@ -60,7 +60,7 @@ class NearPairs:
 
 def near_pairs(pair: RolloutPair) -> NearPairs:
     """Pair what is left after equal texts, best first, each row once."""
-    reference, candidate = left_over(pair.reference, pair.candidate)
+    reference, candidate = left_over(pair.reference, pair.candidate, _MIN_LENGTH)
     reference = reference[:_MAX_ROWS]
     a, b = pair.reference, pair.candidate
     if not len(reference):
@@ -85,8 +85,12 @@ def near_pairs(pair: RolloutPair) -> NearPairs:
     return NearPairs(tuple(found), len(reference))
 
 
-def left_over(reference: SideRows, candidate: SideRows) -> tuple[Int64, Int64]:
-    """Return the rows of common prompts that have no equal twin on the other side, long ones."""
+def left_over(reference: SideRows, candidate: SideRows, min_length: int = 0) -> tuple[Int64, Int64]:
+    """Return the rows of common prompts that have no equal twin on the other side.
+
+    Args:
+        min_length: characters of a response.
+    """
     width = 2 + int(max(reference.response.max(initial=0), candidate.response.max(initial=0)))
     questions = 2 + int(max(reference.prompt.max(initial=0), candidate.prompt.max(initial=0)))
     sides = (reference, candidate)
@@ -99,7 +103,7 @@ def left_over(reference: SideRows, candidate: SideRows) -> tuple[Int64, Int64]:
         (reference, keys[0], keys[1], group[0], group[1]),
         (candidate, keys[1], keys[0], group[1], group[0]),
     ):
-        free = ~np.isin(own, other) & np.isin(mine, yours) & (side.length >= _MIN_LENGTH)
+        free = ~np.isin(own, other) & np.isin(mine, yours) & (side.length >= min_length)
         left.append(np.flatnonzero(free & (side.step >= 0) & (side.prompt >= 0)))
     return left[0], left[1]
 

@@ -14,6 +14,7 @@ from align.core.text import Text
 from align.rollout import findings
 from align.rollout.asked import mismatches
 from align.rollout.asked_findings import asked_findings
+from align.rollout.cut import cut_finding, cut_responses
 from align.rollout.groups import incomplete_groups
 from align.rollout.moved import first_moved, moved_finding
 from align.rollout.near import NearPairs, near_pairs
@@ -143,7 +144,8 @@ def _structure(pair: RolloutPair) -> tuple[Finding, ...]:
     counts = (_constant_count(pair.reference), _constant_count(pair.candidate))
     if counts[0] and counts[1] and counts[0] != counts[1]:
         return (findings.other_count(pair, counts[0], counts[1]),)
-    return ()
+    cut = cut_responses(pair)
+    return () if cut is None else (cut_finding(pair, cut),)
 
 
 def _constant_count(rows: SideRows) -> int | None:

@@ -17,7 +17,11 @@ from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.rollout.token_checks import Checked, Vocabulary, check
 from align.rollout.token_defects import Broken, Defect
+from align.rollout.token_diff import Difference
+from align.rollout.token_diff_texts import WORDING as DIFFERENCES
+from align.rollout.token_row import Ids
 from align.rollout.token_rows import EngineRow, TokenRows, token_rows
+from align.rollout.token_spans import spans
 from align.rollout.token_texts import WORDING
 from align.rollout.token_tokenizer import decoder, num_ids, special_ids, tokenizer_of
 from dumps.store.run_data import RunData
@@ -29,6 +33,7 @@ _PAD_HIDES_EOS = Text(
     "该侧补齐用的 id 就是 eos，另一侧不是，因此屏蔽补齐时 eos 也被屏蔽："
     "“停止”这一决策得不到梯度。pad token 的差异见 tokenizer 环节。",
 )
+_PROMPT_LENGTHS = ("prompt_length/*",)
 _LENGTHS = ("response_length/*", "response_length_non_aborted/*")
 _IN = {
     Side.REFERENCE: Text("in the reference", "参考"),
@@ -71,7 +76,7 @@ def compare_rows(
     if not any(tokens.trainer or tokens.plain for tokens in rows.values()):
         return _not_compared(missing, unread)
     checked = {side: _checked(rows[side], tokenizers[side]) for side in rows}
-    found = (*_defects(checked, tokenizers_stated), *_prompts(rows))
+    found = (*_defects(checked, tokenizers_stated), *_prompts(rows), *_masks(rows))
     return RungResult(
         name=Rung.TOKENS,
         status=_status(checked, found, lacking),
@@ -200,14 +205,17 @@ def _prompts(rows: Mapping[Side, TokenRows]) -> list[Finding]:
     if not other:
         return []
     pairs = [(reference[text], candidate[text]) for text in other[:_QUOTED]]
+    edit = _edit_text([(reference[text].prompt, candidate[text].prompt) for text in other])
     return [
         Finding(
             id="tokens.prompt_differs",
             rung=Rung.TOKENS,
-            severity=Severity.WARNING,
+            severity=Severity.ERROR,
             title=Text(
-                f"the same prompt has other token ids: {len(other)} of {len(common)} prompts",
-                f"相同的 prompt 的 token id 不同：{len(common)} 条 prompt 中有 {len(other)} 条",
+                f"the same prompt has other token ids: {len(other)} of {len(common)} prompts"
+                + edit.en,
+                f"相同的 prompt 的 token id 不同：{len(common)} 条 prompt 中有 {len(other)} 条"
+                + edit.zh,
             ),
             reference=len(pairs[0][0].prompt),
             candidate=len(pairs[0][1].prompt),
@@ -217,17 +225,78 @@ def _prompts(rows: Mapping[Side, TokenRows]) -> list[Finding]:
                 for row, side in zip(pair, (Side.REFERENCE, Side.CANDIDATE), strict=True)
             ),
             why=Text(
-                "The two models are asked in different tokens; the tokenizer and data rungs say "
-                "what made them differ.",
-                "两侧模型看到的 token 不同；原因见 tokenizer 与 data 环节。",
+                "The two models are asked in different tokens. Where the tokenizer and data rungs "
+                "agree, the ids are changed after templating.",
+                "两侧模型看到的 token 不同。"
+                "若 tokenizer 与 data 环节一致，则 id 是在套用模板之后被改变的。",
             ),
             fix=Text(
                 "Encode the quoted prompt with both tokenizers and compare vocabulary, merges, bos "
                 "and chat template.",
                 "请用两侧的分词器编码所引用的 prompt，对照词表、merges、bos 与 chat template。",
             ),
+            mechanism=Mechanism(Rung.TOKENS, Strength.SEMANTIC, _PROMPT_LENGTHS),
         )
     ]
+
+
+def _edit_text(pairs: Sequence[tuple[Ids, Ids]]) -> Text:
+    """Say what is done to every prompt, where one thing is."""
+    shared = set.intersection(*({span.edit for span in spans(*pair)} for pair in pairs))
+    if not shared:
+        return Text("", "")
+    lost, added = min(shared)
+    if lost and added:
+        return Text(
+            f", each with {list(added)} for {list(lost)}", f"，均以 {list(added)} 代替 {list(lost)}"
+        )
+    side, zh_side = ("candidate", "被测") if lost else ("reference", "参考")
+    ids = list(lost or added)
+    return Text(f"; the {side} lacks {ids} in each", f"；{zh_side}的每条都缺少 {ids}")
+
+
+def _masks(rows: Mapping[Side, TokenRows]) -> list[Finding]:
+    """Compare the engines' masks of responses that both runs have, token by token."""
+    reference, candidate = (_by_ids(rows[s]) for s in (Side.REFERENCE, Side.CANDIDATE))
+    common = [ids for ids in reference if ids in candidate]
+    other = [ids for ids in common if reference[ids].mask != candidate[ids].mask]
+    if not other:
+        return []
+    words = DIFFERENCES[Difference.MASK]
+    pairs = [(reference[ids], candidate[ids]) for ids in other[:_QUOTED]]
+    (first, mate), sides = pairs[0], (Side.REFERENCE, Side.CANDIDATE)
+    at = next(i for i, (a, b) in enumerate(zip(first.mask, mate.mask, strict=True)) if a != b)
+    counts = [sum(row.mask) for row in (first, mate)]
+    return [
+        Finding(
+            id=f"tokens.{Difference.MASK.value}",
+            rung=Rung.TOKENS,
+            severity=Severity.ERROR,
+            title=Text(
+                f"the same responses are masked otherwise: {len(other)} of {len(common)}; of the "
+                f"first {counts[0]} tokens count in the reference and {counts[1]} in the "
+                f"candidate, beginning to differ at token {at}",
+                f"相同回复的 mask 不同：{len(common)} 条中有 {len(other)} 条；"
+                f"第一条在参考中计 {counts[0]} 个 token，在被测中计 {counts[1]} 个，"
+                f"从第 {at} 个 token 开始不同",
+            ),
+            reference=counts[0],
+            candidate=counts[1],
+            evidence=tuple(
+                Evidence(*row.place[:1], side, row.place[1], "response_mask", str(list(row.mask)))
+                for pair in pairs
+                for row, side in zip(pair, sides, strict=True)
+            ),
+            why=words.why,
+            fix=words.fix,
+            mechanism=Mechanism(Rung.TOKENS, Strength.SEMANTIC, ("response_length/*",)),
+        )
+    ]
+
+
+def _by_ids(rows: TokenRows) -> dict[tuple[Ids, Ids], EngineRow]:
+    every = (row for step in rows.engine.values() for row in step)
+    return {(row.prompt, row.response): row for row in every if row.response}
 
 
 def _by_text(rows: TokenRows) -> dict[str, EngineRow]:

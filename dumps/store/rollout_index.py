@@ -96,7 +96,7 @@ class RolloutIndex:
         prompt = fields.get("input", fields.get("prompt"))
         response = fields.get("output", fields.get("response"))
         truth = next((fields[key] for key in _TRUTHS if fields.get(key) is not None), None)
-        ids = fields.get("prompt_ids")
+        ids, response_ids = fields.get("prompt_ids"), fields.get("response_ids")
         return RowText(
             self.sources[source],
             line,
@@ -104,6 +104,7 @@ class RolloutIndex:
             str(response or ""),
             ground_truth=None if truth is None else str(truth),
             num_prompt_tokens=len(ids) if isinstance(ids, list | tuple) else None,
+            response_ids=tuple(response_ids) if isinstance(response_ids, list | tuple) else (),
         )
 
 
@@ -117,6 +118,7 @@ class RowText:
     response: str
     ground_truth: str | None = None
     num_prompt_tokens: int | None = None  # where the dump holds the prompt's token ids
+    response_ids: tuple[int, ...] = ()  # empty where the dump has none
 
 
 def _read_again(path: Path, lines: Sequence[int]) -> Mapping[int, dict[str, Any]]:

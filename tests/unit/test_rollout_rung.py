@@ -69,6 +69,37 @@ def ids(result: RungResult) -> list[str]:
     return [finding.id for finding in result.findings]
 
 
+def with_ids(rows: list[Row], cut: Callable[[list[int]], list[int]] = list) -> list[Row]:
+    """Give every row ids and the text that they spell."""
+    made = []
+    for row in rows:
+        own = cut([hash_of(word) for word in row["output"].split()])
+        made.append({**row, "response_ids": own, "output": " ".join(map(str, own))})
+    return made
+
+
+def hash_of(word: str) -> int:
+    return sum(ord(letter) * 31**place for place, letter in enumerate(word)) % 50_000
+
+
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [
+        (lambda own: own[:-1], "without their last tokens: 1 token each"),
+        (lambda own: own[: len(own) // 2], "without their last tokens: about"),
+    ],
+)
+def test_responses_that_lost_their_ends_are_named_by_what_they_lost(
+    compare: Callable[[list[Row], list[Row]], RungResult], cut: Any, said: str
+) -> None:
+    rows = recipe(3)
+    result = compare(with_ids(rows), with_ids(rows, cut))
+    assert result.status is RungStatus.DIVERGED
+    assert "rollout.responses_cut" in ids(result)
+    assert said in result.findings[ids(result).index("rollout.responses_cut")].title.en
+    assert ids(compare(with_ids(rows), with_ids(recipe(4)))) == []
+
+
 def test_two_seeds_of_one_recipe_are_never_called_different(tmp_path: Path) -> None:
     runs = [data_of(tmp_path / str(seed) / "rollout", recipe(seed)) for seed in range(12)]
     for reference, candidate in itertools.combinations(runs, 2):

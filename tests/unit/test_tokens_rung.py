@@ -257,13 +257,29 @@ def test_a_defect_of_the_reference_is_reported_as_its_own(tmp_path: Path) -> Non
     assert "in the reference" in finding.title.en
 
 
-def test_the_same_prompt_in_other_ids_is_a_warning_without_a_mechanism(tmp_path: Path) -> None:
+def test_the_same_prompt_in_other_ids_is_named_with_what_is_done_to_each(tmp_path: Path) -> None:
     other = [Row([8, *row.prompt], row.response, row.finish) for row in ROWS]
     reference = write(tmp_path / "ref", batch(ROWS))
     result = compare(reference, write(tmp_path / "cand", batch(other), other))
     (finding,) = result.findings
-    assert (finding.id, finding.severity) == ("tokens.prompt_differs", Severity.WARNING)
-    assert finding.mechanism is None
+    assert (finding.id, finding.severity) == ("tokens.prompt_differs", Severity.ERROR)
+    assert "the reference lacks [8] in each" in finding.title.en
+
+
+def test_the_same_responses_with_another_mask_are_named_though_each_run_agrees_with_itself(
+    tmp_path: Path,
+) -> None:
+    late = [
+        Row(row.prompt, row.response, row.finish, {"response_mask": [0] + [1] * (n - 1)})
+        for row in ROWS
+        for n in [len(row.response)]
+    ]
+    arrays = batch(ROWS)
+    arrays["response_mask"][:, 0] = 0
+    result = compare(write(tmp_path / "ref", batch(ROWS)), write(tmp_path / "cand", arrays, late))
+    (finding,) = result.findings
+    assert (finding.id, finding.severity) == ("tokens.mask_differs", Severity.ERROR)
+    assert "4 of 4" in finding.title.en and "differ at token 0" in finding.title.en
 
 
 def test_other_prompts_are_left_to_the_data_rung(tmp_path: Path) -> None:

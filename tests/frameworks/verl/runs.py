@@ -48,6 +48,7 @@ PLANTED = (
     ("v1_two", "eps"),
     ("v0_two", "kl"),
 )
+IN_CODE = ("clip_range", "attention_scale")  # the others: `benchmarks.verl_faults`
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ RUNS = {
         )
         for setting, fault in PLANTED
     },
+    **{f"v1_{fault}": Spec(captures=True, planted=fault) for fault in IN_CODE},
 }
 
 
