@@ -6,7 +6,8 @@ pair counts as a false alarm when the verdict is "diverged" or any finding is an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,8 +55,12 @@ class Judged:
     @property
     def text(self) -> str:
         """As a row of Markdown."""
+        return self.row(self.name)
+
+    def row(self, what: str) -> str:
+        """As a row of Markdown, in other words than its name."""
         wanted = "nothing" if self.must is None else self.must.text
-        return f"| {self.name} | {wanted} | {self.named} | {'yes' if self.is_right else '**no**'} |"
+        return f"| {what} | {wanted} | {self.named} | {'yes' if self.is_right else '**no**'} |"
 
 
 def judge(name: str, must: Must | None, reference: Path | None, candidate: Path | None) -> Judged:
@@ -74,8 +79,22 @@ def judge(name: str, must: Must | None, reference: Path | None, candidate: Path 
     return Judged(name, must, f"{said}: {title}", is_right)
 
 
-def table(judged: Iterable[Judged]) -> str:
-    """Return the rows under their counts."""
+def docstrings(source: Path) -> dict[str, str]:
+    """Return what the functions of a file say they do, by name, without importing it."""
+    functions = (
+        node
+        for node in ast.parse(source.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    )
+    return {node.name: (ast.get_docstring(node) or node.name).rstrip(".") for node in functions}
+
+
+def table(judged: Iterable[Judged], words: Mapping[str, str] | None = None) -> str:
+    """Return the rows under their counts.
+
+    Args:
+        words: what a fault is, by name.
+    """
     rows = list(judged)
     faults = [row for row in rows if row.must is not None]
     clean = [row for row in rows if row.must is None]
@@ -85,7 +104,7 @@ def table(judged: Iterable[Judged]) -> str:
             f"faults named first: {named} of {len(faults)}; "
             f"false alarms: {alarms} of {len(clean)} clean pairs.\n",
             "| run | must be named | was named | |\n|---|---|---|---|",
-            *(row.text for row in rows),
+            *(row.row((words or {}).get(row.name, row.name)) for row in rows),
         )
     )
 

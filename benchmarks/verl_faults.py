@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.fault_table import Must, judge, table
-from tests.frameworks.verl.runs import AT_ONCE, SETTINGS, Runs, Spec, surroundings
+from benchmarks.fault_table import Must, docstrings, judge, table
+from tests.frameworks.verl.runs import AT_ONCE, PLUGIN, SETTINGS, Runs, Spec, surroundings
 from tests.frameworks.verl.warm.warm_python import warm_python
 from tests.frameworks.verl.work import lay_out
 
@@ -54,6 +54,21 @@ FAULTS = {
     "reversed_order": Must(("data.order.first_divergent_step",)),
     "special_token_lost": Must(("rollout.prompt_special_tokens", "tokens.prompt_differs")),
     "response_cut": Must(("rollout.responses_cut",)),
+    # planted after the misses among those above were mended, and not looked at before
+    "advantages_clipped": Must(("advantage.recomputed_differs",)),
+    "scores_doubled": Must(("reward.same_response_other_score",)),
+    "log_probs_rounded": Must(("forward.log_probs",)),
+    "rope_base": Must(("forward.first_divergence",), "rotary_emb"),
+    "heads_repeated_otherwise": Must(("forward.first_divergence",), "layers.0.self_attn"),
+    "dropout": Must(("forward.first_divergence",), "layers.0.self_attn"),
+    "one_weight": Must(("forward.weights",), "layers.1.mlp.down_proj"),
+    "other_reference": Must(("forward.ref_log_prob",)),
+    "frozen_matrix": Must(("backward.first_divergence",), "layers.1.mlp.up_proj"),
+    "second_beta": Must(("optimizer.update",)),
+    "lost_update": Must(("optimizer.update",)),
+    "layer_not_sent": Must(("weight_sync.missing", "weight_sync.stale", "weight_sync.not_synced")),
+    "sent_in_bfloat16": Must(("weight_sync.dtype",)),
+    "next_prompts_response": Must(("rollout.responses_permuted",)),
 }
 CLEAN = {
     "repeat": Spec(captures=True),
@@ -109,7 +124,7 @@ def main() -> int:
         judge(name, FAULTS.get(name), _capture(folder, reference), _capture(folder, name))
         for name, reference in references.items()
     ]
-    print(table(judged))
+    print(table(judged, docstrings(PLUGIN / "planted.py")))
     return 0 if all(each.is_right for each in judged) else 1
 
 

@@ -395,6 +395,180 @@ def response_cut() -> None:
     replaced(import_module("recorded_rollouts"), "_output", make)
 
 
+def advantages_clipped() -> None:
+    """Advantages are cut at 1."""
+
+    def make(own: Made) -> Made:
+        def clipped(*args: Any, **kwargs: Any) -> Any:
+            advantages, returns = own(*args, **kwargs)
+            return advantages.clamp(-1, 1), returns
+
+        return clipped
+
+    replaced(core_algos, "compute_grpo_outcome_advantage", make)
+
+
+def scores_doubled() -> None:
+    """Every score counts twice."""
+
+    def make(load: Made) -> Made:
+        def loaded(config: Any) -> Any:
+            score = load(config)
+
+            def scored(*args: Any, **kwargs: Any) -> Any:
+                found = score(*args, **kwargs)
+                return {**found, "score": 2 * found["score"]}
+
+            return scored
+
+        return loaded
+
+    replaced(reward, "get_custom_reward_fn", make)
+
+
+def log_probs_rounded() -> None:
+    """log_probs are rounded to bfloat16."""
+
+    def make(own: Made) -> Made:
+        def rounded(*args: Any, **kwargs: Any) -> Tensor:
+            made: Tensor = own(*args, **kwargs)
+            return made.bfloat16().to(made.dtype)
+
+        return rounded
+
+    replaced(engine, "logprobs_from_logits", make)
+
+
+def rope_base() -> None:
+    """Rotary angles have a base of a million."""
+
+    def make(build: Made) -> Made:
+        def built(self: Any) -> Any:
+            model = build(self)
+            angles = model.model.rotary_emb.inv_freq
+            angles.copy_(angles ** (np.log(1e6) / np.log(1e4)))
+            return model
+
+        return built
+
+    replaced(FSDPEngine, "_build_module", make)
+
+
+def heads_repeated_otherwise() -> None:
+    """Key heads are repeated a b a b for the query heads of a a b b."""
+    import transformers.models.qwen2.modeling_qwen2 as modeling
+
+    def make(own: Made) -> Made:
+        return lambda states, count: states.repeat(1, count, 1, 1)
+
+    replaced(modeling, "repeat_kv", make)
+
+
+def dropout() -> None:
+    """Attention of the first layer drops one weight in ten."""
+
+    def change(layers: Any) -> None:
+        layers[0].self_attn.attention_dropout = 0.1
+
+    with_model(change)
+
+
+def one_weight() -> None:
+    """One matrix is loaded 0.1 % too large."""
+
+    def change(layers: Any) -> None:
+        with torch.no_grad():
+            layers[1].mlp.down_proj.weight.mul_(1.001)
+
+    with_model(change)
+
+
+def other_reference() -> None:
+    """The reference model alone has one matrix 1 % too large."""
+
+    def make(build: Made) -> Made:
+        def built(self: Any) -> Any:
+            model = build(self)
+            if self.engine_config.forward_only:
+                with torch.no_grad():
+                    model.model.layers[1].mlp.down_proj.weight.mul_(1.01)
+            return model
+
+        return built
+
+    replaced(FSDPEngine, "_build_module", make)
+
+
+def frozen_matrix() -> None:
+    """One matrix gets no gradient."""
+
+    def change(layers: Any) -> None:
+        matrix = layers[1].mlp.up_proj
+        matrix.forward = lambda x: nn.functional.linear(x, matrix.weight.detach(), matrix.bias)
+
+    with_model(change)
+
+
+def second_beta() -> None:
+    """Adam's second beta is 0.95."""
+
+    def change(optimizer: Any) -> None:
+        optimizer.param_groups[0]["betas"] = (0.9, 0.95)
+
+    with_optimizer(change)
+
+
+def lost_update() -> None:
+    """Every second update does not happen."""
+
+    def change(optimizer: Any) -> None:
+        own, count = optimizer.step, 0
+
+        def step(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            return own(*args, **kwargs) if count % 2 else None
+
+        optimizer.step = step
+
+    with_optimizer(change)
+
+
+def layer_not_sent() -> None:
+    """The engine is never sent the second layer."""
+
+    def change(count: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: t for name, t in weights.items() if ".layers.1." not in name}
+
+    with_sent_weights(change)
+
+
+def sent_in_bfloat16() -> None:
+    """Weights are rounded to bfloat16 on their way to the engine."""
+
+    def change(count: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: t.bfloat16().to(t.dtype) for name, t in weights.items()}
+
+    with_sent_weights(change)
+
+
+def next_prompts_response() -> None:
+    """Every prompt gets the responses to another one."""
+    recorded: Any = import_module("recorded_rollouts")
+    by_step: dict[int, list[str]] = {}
+    for key, row in recorded.ROWS.items():
+        by_step.setdefault(row["w"], []).append(key)
+    moved = {}
+    for keys in by_step.values():
+        prompts = sorted({key.partition(":")[0] for key in keys})
+        for key in keys:
+            index, _, number = key.partition(":")
+            other = prompts[(prompts.index(index) + 1) % len(prompts)]
+            source = recorded.ROWS[f"{other}:{number}"]
+            moved[key] = {**source, "prompt_ids": recorded.ROWS[key]["prompt_ids"]}
+    recorded.ROWS = moved
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
@@ -405,6 +579,9 @@ FAULTS = {
         *(grad_norm_doubled, vectors_not_decayed, states_bfloat16, adam_epsilon, rate_halved),
         *(stale_weights, heads_interleaved, scaled_embedding),
         *(reversed_order, special_token_lost, response_cut),
+        *(advantages_clipped, scores_doubled, log_probs_rounded, rope_base),
+        *(heads_repeated_otherwise, dropout, one_weight, other_reference, frozen_matrix),
+        *(second_beta, lost_update, layer_not_sent, sent_in_bfloat16, next_prompts_response),
     )
 }
 """Each function's docstring says what it plants."""
