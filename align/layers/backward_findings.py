@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
 from align.core.rung import Rung
@@ -114,6 +114,40 @@ def no_gradient(
         fix=Text(
             f"Look for detach(), no_grad, requires_grad=False or a custom operator in {place}.",
             f"请检查 {zh_place} 的 detach()、no_grad、requires_grad=False 或自定义算子。",
+        ),
+        mechanism=_ACTS,
+    )
+
+
+def no_parameter_gradient(missing: Mapping[str, Side], where: tuple[Evidence, ...]) -> Finding:
+    """Say that parameters get a gradient on one side alone, while outputs' gradients agree.
+
+    Args:
+        missing: the side that lacks it, by parameter.
+    """
+    first, side = next(iter(missing.items()))
+    names = ", ".join([*missing][:_QUOTED])
+    return Finding(
+        id="backward.first_divergence",
+        rung=Rung.BACKWARD,
+        severity=Severity.ERROR,
+        title=Text(
+            f"{len(missing)} parameters get no gradient on one side: first {first} in the "
+            f"{side.value}",
+            f"有 {len(missing)} 个参数只在一侧有梯度：最先是 {first}，{_ZH[side]}没有",
+        ),
+        reference=None,
+        candidate=None,
+        evidence=where,
+        why=Text(
+            "The gradients of outputs agree, so the graph is whole, and these parameters are "
+            f"detached or frozen, or their module computes with a copy: {names}.",
+            "各输出的梯度一致，说明计算图完整，"
+            f"而这些参数被 detach 或冻结，或其模块使用了副本：{names}。",
+        ),
+        fix=Text(
+            f"Look for requires_grad=False, detach() and copies of {first}.",
+            f"请检查 {first} 的 requires_grad=False、detach() 与副本。",
         ),
         mechanism=_ACTS,
     )

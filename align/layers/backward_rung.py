@@ -49,13 +49,14 @@ class Gradients:
         parameters: of parameters.
         missing: address that has a gradient on one side alone, the first in backward order, and
             the side that lacks it.
-        missing_parameters: parameters with a gradient on one side alone.
+        missing_parameters: parameters with a gradient on one side alone, and the side that lacks
+            it.
     """
 
     outputs: Walk
     parameters: Walk
     missing: tuple[TensorRecord, Side] | None
-    missing_parameters: tuple[str, ...]
+    missing_parameters: Mapping[str, Side]
 
 
 def compare(
@@ -130,13 +131,20 @@ def compare_gradients(
         is_chain=False,
         noise=noise,
     )
-    alone = own_weights.keys() ^ other_weights.keys()
     both_have = reference.of(Phase.PARAMETER).keys() & candidate.of(Phase.PARAMETER).keys()
     return Gradients(
         outputs,
         parameters,
         _missing(outputs, reference, candidate),
-        tuple(sorted(name for name, update in alone if (name, update) in both_have)),
+        {
+            name: side
+            for side, has, lacks in (
+                (Side.CANDIDATE, own_weights, other_weights),
+                (Side.REFERENCE, other_weights, own_weights),
+            )
+            for name, update in sorted((has.keys() - lacks.keys()) & both_have)
+            if has[name, update].l2 > 0
+        },
     )
 
 
@@ -161,7 +169,8 @@ def _judge(
     missing = gradients.missing
     if missing is not None and (departure is None or missing[0].order <= departure.reference.order):
         follower = findings.follower_of(missing[0].name, reference.of(Phase.FORWARD).values())
-        finding = findings.no_gradient(*missing, follower, gradients.missing_parameters, where)
+        names = list(gradients.missing_parameters)
+        finding = findings.no_gradient(*missing, follower, names, where)
         return _diverged(finding, gradients, reference.step), None
     if departure is not None:
         if departure.is_large:
@@ -169,6 +178,9 @@ def _judge(
             return _diverged(finding, gradients, reference.step), departure
         scores = scores_factor(outputs.compared, departure)
         finding = systematic_finding(departure, Rung.BACKWARD, where, right, SIGNATURE, scores)
+        return _diverged(finding, gradients, reference.step), None
+    if gradients.missing_parameters:
+        finding = findings.no_parameter_gradient(gradients.missing_parameters, where)
         return _diverged(finding, gradients, reference.step), None
     departed = [compared for compared in parameters.compared if compared.departs]
     if departed:

@@ -42,9 +42,14 @@ def compare(reference: RunData, candidate: RunData) -> RungResult | None:
         return _result(findings, 0, 0.0) if findings else None
     worst = max(difference(*both).relative for both in updates.values())
     floor = update_floor(gradients.parameters.worst)
-    factor = moment_factor(pair.reference, pair.candidate)
-    if factor is not None:
-        findings.append(_clipping_finding(factor, pair.reference, pair.candidate))
+    first, second = (
+        moment_factor(pair.reference, pair.candidate, moment)
+        for moment in (Phase.FIRST_MOMENT, Phase.SECOND_MOMENT)
+    )
+    if first is not None and (second is None or _is(second, first**2)):
+        findings.append(_clipping_finding(first, pair.reference, pair.candidate))
+    elif first is not None and second is not None and (first, second) != (1.0, 1.0):
+        findings.append(_betas_finding(first, second, pair.reference, pair.candidate))
     elif worst > floor.value:
         findings.append(
             decay_finding(updates, pair.reference, pair.candidate)
@@ -53,9 +58,12 @@ def compare(reference: RunData, candidate: RunData) -> RungResult | None:
     return _result(findings, len(updates), worst)
 
 
-def moment_factor(reference: CapturedStep, candidate: CapturedStep) -> float | None:
-    """Return the one factor between Adam's first moments after the first update; None without."""
-    own, other = (_first(step, Phase.FIRST_MOMENT) for step in (reference, candidate))
+def moment_factor(reference: CapturedStep, candidate: CapturedStep, moment: str) -> float | None:
+    """Return the one factor between Adam's moments after the first update.
+
+    Exactly 1 where it is 1 to its error; None where they are not recorded or have no one factor.
+    """
+    own, other = (_first(step, moment) for step in (reference, candidate))
     found = [difference(own[name], other[name]) for name in own if name in other]
     found = [each for each in found if not math.isnan(each.gain)]
     if not found or not all(is_scaled(each) for each in found):
@@ -63,7 +71,13 @@ def moment_factor(reference: CapturedStep, candidate: CapturedStep) -> float | N
     gains = sorted(each.gain for each in found)
     middle = gains[len(gains) // 2]
     is_one = gains[-1] - gains[0] < _ONE_FACTOR.value * abs(middle)
-    return middle if is_one and abs(middle - 1) > _ONE_FACTOR.value else None
+    if not is_one:
+        return None
+    return middle if abs(middle - 1) > _ONE_FACTOR.value else 1.0
+
+
+def _is(factor: float, expected: float) -> bool:
+    return abs(factor - expected) <= 4 * _ONE_FACTOR.value * abs(expected)
 
 
 def _updates(pair: Pair) -> bool:
@@ -170,6 +184,44 @@ def _clipping_finding(factor: float, reference: CapturedStep, candidate: Capture
         fix=Text(
             "Compare clip_grad, and the gradient norm each side clips by.",
             "请对照 clip_grad，以及两侧裁剪所用的梯度范数。",
+        ),
+        mechanism=_ACTS,
+    )
+
+
+def _betas_finding(
+    first: float, second: float, reference: CapturedStep, candidate: CapturedStep
+) -> Finding:
+    name, factor = ("beta1", first) if second == 1 else ("beta2", second)
+    moment = Phase.FIRST_MOMENT if name == "beta1" else Phase.SECOND_MOMENT
+    example = 1 - factor * (0.1 if name == "beta1" else 0.001)
+    usual = "0.9" if name == "beta1" else "0.999"
+    both = first != 1 and second != 1
+    shown = f"{first:.4g} and {second:.4g}" if both else f"{factor:.4g}"
+    return Finding(
+        id="optimizer.betas",
+        rung=Rung.OPTIMIZER,
+        severity=Severity.ERROR,
+        title=Text(
+            f"gradients agree, and Adam's {'moments are' if both else f'{moment} is'} {shown} "
+            f"times the reference's after the first update: {'betas' if both else name} differ"
+            f"{'' if both else 's'}",
+            f"梯度一致，而第一次更新之后 Adam 的 {'两个动量' if both else moment} 是参考的 "
+            f"{shown} 倍：{'beta' if both else name} 不同",
+        ),
+        reference=1.0,
+        candidate=factor,
+        evidence=_places(reference, candidate),
+        why=Text(
+            "After one update the first moment is (1 - beta1) · gradient, the second "
+            f"(1 - beta2) · gradient². With {usual} in the reference it would be {example:.4g} in "
+            "the candidate. The first update hides it, the later ones do not.",
+            "一次更新之后，一阶动量为 (1 - beta1) · 梯度，二阶动量为 (1 - beta2) · 梯度²。"
+            f"若参考为 {usual}，则被测为 {example:.4g}。第一次更新看不出差别，之后的更新会不同。",
+        ),
+        fix=Text(
+            "Compare the betas that each optimizer is built with.",
+            "请对照两侧构造优化器时所用的 beta。",
         ),
         mechanism=_ACTS,
     )
