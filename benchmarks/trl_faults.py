@@ -45,8 +45,9 @@ class Spec:
 
 FAULTS = {
     "wrong_groups": Must(("advantage.groups",)),
-    "std_left_out": Must(("advantage.normalize_by_std",)),
-    "rewards_rolled": Must(("reward.permuted",)),
+    "std_left_out": Must(("advantage.normalization",)),
+    "rewards_rolled": Must(("advantage.scores_moved",)),
+    "scores_moved": Must(("reward.permuted",)),
     "weak_extraction": Must(("reward.same_response_other_score",)),
     "kl_sign": Must(("loss.kl_sign",)),
     "kl_estimator": Must(("loss.kl_estimator",)),
@@ -66,11 +67,11 @@ FAULTS = {
     "adam_epsilon": Must(("optimizer.update",)),
     "rate_halved": Must(("optimizer.lr_schedule",)),
     "reversed_order": Must(("data.order.first_divergent_step",)),
-    "prompt_token_lost": Must(("rollout.prompt_special_tokens", "tokens.prompt_differs")),
+    "prompt_token_lost": Must(("rollout.engine_prompt",)),
     "response_cut": Must(("tokens.response_differs",)),
 }
 SAMPLE_THEIR_OWN = {
-    *("wrong_groups", "std_left_out", "rewards_rolled", "weak_extraction"),
+    *("wrong_groups", "std_left_out", "rewards_rolled", "scores_moved", "weak_extraction"),
     *("reversed_order", "prompt_token_lost", "response_cut"),
 }
 CLEAN = {
@@ -135,10 +136,8 @@ def make(folder: Path, name: str, spec: Spec, model: Path) -> str:
     """Make a run; say how it ended."""
     script = (str(TESTS / "frameworks/start.py"), "tests.frameworks.trl.planted")
     train = (sys.executable, *script, str(model), str(folder / f"{name}.json"), spec.plant)
-    command = [ALIGN, "capture", "-o", str(folder / name), "--what", EVERYTHING, "--", *train]
-    if spec.replays:
-        recorded, proof = str(folder / spec.replays), str(folder / f"{name}-replay")
-        command = [ALIGN, "replay", "--rollouts", recorded, "-o", proof, "--", *command]
+    kind = ("replay", "--rollouts", str(folder / spec.replays)) if spec.replays else ("capture",)
+    command = [ALIGN, *kind, "-o", str(folder / name), "--what", EVERYTHING, "--", *train]
     threads = {"MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, *spec.settings],

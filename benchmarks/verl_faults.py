@@ -64,10 +64,10 @@ FAULTS = {
     "one_weight": Must(("forward.weights",), "layers.1.mlp.down_proj"),
     "other_reference": Must(("forward.ref_log_prob",)),
     "frozen_matrix": Must(("backward.first_divergence",), "layers.1.mlp.up_proj"),
-    "second_beta": Must(("optimizer.update",)),
+    "second_beta": Must(("optimizer.betas",)),
     "lost_update": Must(("optimizer.update",)),
     "layer_not_sent": Must(("weight_sync.missing", "weight_sync.stale", "weight_sync.not_synced")),
-    "sent_in_bfloat16": Must(("weight_sync.dtype",)),
+    "sent_in_bfloat16": Must(("weight_sync.rounded",)),
     "next_prompts_response": Must(("rollout.responses_permuted",)),
 }
 CLEAN = {

@@ -24,7 +24,7 @@ from align.curves.logged_schedule import (
 )
 from align.curves.pair import FLOAT32_EPSILON
 from align.curves.schedule_findings import departure, read_apart
-from align.frameworks.declared_schedule import Law, declared_schedule
+from align.frameworks.declared_schedule import declared_schedule
 from dumps.store.run_data import RunData
 
 Resolve = Callable[[RunData], EffectiveConfig]
@@ -66,11 +66,9 @@ def _read(
     if series is None and run.metrics.step_range is None:
         return None, None
     config = effective(run)
-    declared = declared_schedule(config.values, config.framework)
+    declared = declared_schedule(config.values, config.framework, logged=True)
     if series is None or declared is None:
         return series, None
-    if declared.law is Law.TRANSFORMERS and declared.updates not in (None, 1):
-        return series, None  # its log counts optimizer steps
     return series, read_as_declared(side, series, declared)
 
 

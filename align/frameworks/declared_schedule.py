@@ -97,8 +97,14 @@ class DeclaredSchedule:
         return min(rates), max(rates)
 
 
-def declared_schedule(values: Values, framework: str | None) -> DeclaredSchedule | None:
-    """Read the schedule from effective values; None where anything it depends on is not known."""
+def declared_schedule(
+    values: Values, framework: str | None, *, logged: bool = False
+) -> DeclaredSchedule | None:
+    """Read the schedule from effective values; None where anything it depends on is not known.
+
+    Args:
+        logged: count steps as the framework's log does; TRL's counts optimizer steps.
+    """
     law, settings = law_of(values, framework), _settings(values, framework)
     late = _number(values, "critic.warmup_steps") or 0.0  # the actor starts later
     if law is None or settings is None or late > 0:
@@ -107,6 +113,8 @@ def declared_schedule(values: Values, framework: str | None) -> DeclaredSchedule
         return None
     updates = _whole(values, "derived.optimizer_steps_per_iteration")
     advance = _advance(values, law)
+    if logged and law is Law.TRANSFORMERS:
+        updates, advance = 1, 1.0
     rate_of = {Law.VERL: verl_rate, Law.TRANSFORMERS: transformers_rate}.get(law, megatron_rate)
     made = rate_of(settings)
     if made is None or advance is None:

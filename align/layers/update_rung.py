@@ -46,7 +46,7 @@ def compare(reference: RunData, candidate: RunData) -> RungResult | None:
         moment_factor(pair.reference, pair.candidate, moment)
         for moment in (Phase.FIRST_MOMENT, Phase.SECOND_MOMENT)
     )
-    if first is not None and (second is None or _is(second, first**2)):
+    if first not in (None, 1.0) and (second is None or _is(second, first**2)):
         findings.append(_clipping_finding(first, pair.reference, pair.candidate))
     elif first is not None and second is not None and (first, second) != (1.0, 1.0):
         findings.append(_betas_finding(first, second, pair.reference, pair.candidate))
@@ -66,6 +66,8 @@ def moment_factor(reference: CapturedStep, candidate: CapturedStep, moment: str)
     own, other = (_first(step, moment) for step in (reference, candidate))
     found = [difference(own[name], other[name]) for name in own if name in other]
     found = [each for each in found if not math.isnan(each.gain)]
+    if found and all(each.relative <= _ONE_FACTOR.value for each in found):
+        return 1.0
     if not found or not all(is_scaled(each) for each in found):
         return None
     gains = sorted(each.gain for each in found)
@@ -73,7 +75,7 @@ def moment_factor(reference: CapturedStep, candidate: CapturedStep, moment: str)
     is_one = gains[-1] - gains[0] < _ONE_FACTOR.value * abs(middle)
     if not is_one:
         return None
-    return middle if abs(middle - 1) > _ONE_FACTOR.value else 1.0
+    return middle
 
 
 def _is(factor: float, expected: float) -> bool:

@@ -21,6 +21,7 @@ class Sync(Enum):
     MISSING = "missing"
     PERMUTED = "permuted"
     SCALED = "scaled"
+    ROUNDED = "rounded"
     OTHER = "differs"
 
 
@@ -135,6 +136,22 @@ WORDING: Mapping[Sync, Wording] = {
             "and that every rank of the engine was recorded.",
             "请检查两侧的词表共享设置（tie_word_embeddings）、同步时的参数名映射，"
             "以及引擎的每个 rank 是否都有记录。",
+        ),
+    ),
+    Sync.ROUNDED: Wording(
+        Text(
+            "the rollout engine holds the trainer's weights rounded to 16 bits",
+            "推理引擎持有的是舍入到 16 位的训练侧权重",
+        ),
+        Text(
+            "The error of every parameter is that of one rounding, although the engine's tensors "
+            "are wider: the sync goes through a narrower dtype.",
+            "每个参数的误差都等于一次舍入的误差，而引擎中的张量更宽：同步经过了更窄的数据类型。",
+        ),
+        Text(
+            "Send weights in the dtype the engine holds them in, or compare with an engine of that "
+            "dtype on both sides.",
+            "以引擎中的数据类型发送权重，或让两侧都使用同一数据类型的引擎。",
         ),
     ),
     Sync.SCALED: Wording(

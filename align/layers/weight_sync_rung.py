@@ -22,6 +22,8 @@ from dumps.store.tensor_records import Phase, TensorRecord
 Weights = Mapping[Address, TensorRecord]
 
 _ONE_FACTOR = 0.02
+_SEVERAL = 3
+_ONE_ROUNDING = 0.25, 0.65  # of the unit roundoff: the L2 norm of many roundings is 0.43 of it
 _MOVED = 1e-3  # statistics agree up to 1e-5, as those of weights that are off by so little do
 
 # Projections that engines hold as one tensor.
@@ -102,6 +104,8 @@ def _differing(steps: Mapping[int, CapturedStep], number: int) -> Broken | None:
         kind = Sync.PERMUTED
     elif held is None and (factor := _factor(step, wrong)) is not None:
         kind = Sync.SCALED
+    elif held is None and _are_rounded(errors, wrong):
+        kind = Sync.ROUNDED
     return Broken(
         kind=kind,
         step=number,
@@ -173,6 +177,15 @@ def _factor(step: CapturedStep, names: Sequence[str]) -> float | None:
     gains = [each.gain for each in found]
     alike = max(gains) - min(gains) <= _ONE_FACTOR * abs(gains[0])
     return gains[0] if alike and all(map(is_scaled, found)) else None
+
+
+def _are_rounded(errors: Mapping[str, float], names: Sequence[str]) -> bool:
+    """Tell whether every error is as large as one rounding to 16 bits makes it."""
+    least, most = _ONE_ROUNDING
+    return len(names) >= _SEVERAL and any(
+        all(least <= errors[name] / UNIT_ROUNDOFF[dtype] <= most for name in names)
+        for dtype in ("bfloat16", "float16")
+    )
 
 
 def _moved(errors: Mapping[str, float], names: Iterable[str]) -> bool:

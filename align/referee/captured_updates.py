@@ -41,7 +41,7 @@ def recorded_updates(run: RunData, step: int | None = None) -> Iterator[Update]:
 
 def _captured_updates(run: RunData, step: int | None) -> Iterator[Update]:
     batches = tensors_by_step(run, ArtifactKind.TOKENS)
-    loss = TOTAL if run.framework == "mindspeed_rl" else POLICY
+    loss = TOTAL if run.framework in ("mindspeed_rl", "trl") else POLICY
     for number, ranks in sorted(_by_step(run).items()):
         if step in (None, number):
             for update in range(max(rank.num_updates for rank in ranks)):

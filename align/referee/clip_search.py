@@ -1,4 +1,4 @@
-"""The clip range that a reported policy loss would come from.
+"""The clip range that a reported loss would come from, the policy's alone or with its other terms.
 
 A wider range never raises the loss: the surrogate is the smaller of ratio · A and its clipped form.
 So the range that gives a reported loss is found by bisection. One number always fits one number;
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from align.referee.objective import Objective
-from align.referee.recompute import POLICY
+from align.referee.recompute import POLICY, TOTAL
 from align.referee.report import Report
 
 _WIDEST, _HALVINGS = 8.0, 60
@@ -19,8 +19,9 @@ Ranged = Callable[[float], Objective]
 
 
 def clip_ranges(declared: Objective, report: Report) -> Iterator[tuple[float, float]]:
-    """Yield the ranges (low, high) that give a report's policy loss: both sides, or one alone."""
-    if POLICY not in report.values:
+    """Yield the ranges (low, high) that give a report's loss: both sides, or one alone."""
+    name = next((name for name in (POLICY, TOTAL) if name in report.values), None)
+    if name is None or name not in report.amounts(declared):
         return
 
     def both(width: float) -> Objective:
@@ -33,22 +34,22 @@ def clip_ranges(declared: Objective, report: Report) -> Iterator[tuple[float, fl
         return replace(declared, clip_low=width)
 
     for ranged in (both, upper, lower):
-        width = _solved(report, ranged)
+        width = _solved(report, ranged, name)
         if width is not None:
             objective = ranged(width)
             yield objective.clip_low, objective.clip_high
 
 
-def _solved(report: Report, ranged: Ranged) -> float | None:
+def _solved(report: Report, ranged: Ranged, name: str) -> float | None:
     """Return the width, of two digits, that gives the reported loss; None where none does."""
-    reported = report.values[POLICY]
+    reported = report.values[name]
     narrow, wide = 0.0, _WIDEST
     for _ in range(_HALVINGS):
         middle = (narrow + wide) / 2
-        if report.amounts(ranged(middle))[POLICY].value > reported:
+        if report.amounts(ranged(middle))[name].value > reported:
             narrow = middle
         else:
             wide = middle
     width = float(f"{wide:.2g}")
-    fits = 0 < width < _WIDEST and report.meets(POLICY, report.amounts(ranged(width))[POLICY])
+    fits = 0 < width < _WIDEST and report.meets(name, report.amounts(ranged(width))[name])
     return width if fits else None

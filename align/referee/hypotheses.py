@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, product
 
 from align.core.text import Text
 from align.objective.aggregate import LossAggregation
@@ -213,14 +213,14 @@ def _of_the_rest(declared: Objective) -> Iterator[Hypothesis]:
             "old_log_probs 属于本步第一次更新之前的权重；检查计算或替换它的位置。",
         ),
     )
-    for columns in (-1, 1):
+    for columns, counts in product((-1, 1), (True, False)):
         yield Hypothesis(
             "loss.mask_shifted",
             Text(
                 f"moves the response mask by {columns:+d} token",
                 f"response_mask 偏移了 {columns:+d} 个 token",
             ),
-            replace(declared, mask_shift=columns),
+            replace(declared, mask_shift=columns, counts_shifted=counts),
             Text(
                 "Look at the slice that cuts responses out of the sequence: logits of position "
                 "i choose token i + 1.",

@@ -35,11 +35,14 @@ class Objective:
         log_ratio_limit: clamp of the log ratio, None where there is none.
         kl_coef: 0 where the KL is not in the loss.
         kl_reversed: the two models of the KL are exchanged.
+        kl_by_ratio: each token's KL is weighed by its ratio (TRL `use_bias_correction_kl`).
         kl_sign: of the KL itself, which the loss adds and the log reports.
         scale_factor: divisor of seq-mean-token-sum-norm.
         correction: importance weights for the rollout policy, and their bound.
         own_ratio: each token's ratio is taken to the update's own log_probs, and is 1.
         mask_shift: columns by which the response mask is moved to the right.
+        counts_shifted: a mean over tokens is divided by the count of the mask so moved; TRL's is
+            divided by one taken before.
     """
 
     aggregation: LossAggregation
@@ -55,10 +58,12 @@ class Objective:
     scale_factor: float | None = None
     correction: tuple[RatioLevel, float] | None = None
     kl_reversed: bool = False
+    kl_by_ratio: bool = False
     kl_sign: int = 1
     policy_sign: int = 1
     own_ratio: bool = False
     mask_shift: int = 0
+    counts_shifted: bool = True
 
 
 def declared_objective(config: EffectiveConfig) -> Objective | Text:
@@ -91,6 +96,7 @@ def declared_objective(config: EffectiveConfig) -> Objective | Text:
         log_ratio_limit=None if _of_mindspeed_rl(config, values) else LOG_RATIO_LIMIT,
         scale_factor=_number_or_none(values, "loss.scale_factor"),
         correction=_correction(values),
+        kl_by_ratio=values.get("loss.options.bias_correction_kl") is True,
     )
 
 

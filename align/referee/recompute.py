@@ -100,10 +100,13 @@ def _kl(
     """Estimate the KL; its terms cancel, so rounding counts by their size before."""
     pair = (update.log_probs, reference)
     policy, reference = pair[::-1] if objective.kl_reversed else pair
-    value = objective.kl_sign * reduce(kl_estimate(policy, reference, objective.kl_type))
+    weight = torch.ones_like(policy)
+    if objective.kl_by_ratio:
+        weight = (update.log_probs - update.old_log_probs).exp()
+    estimate = kl_estimate(policy, reference, objective.kl_type)
     distance = (reference - policy).clamp(-20, 20)
     size = 1 + distance.exp() * (1 + distance.abs()) + distance.abs()
-    return Amount(value, bound * reduce(size))
+    return Amount(objective.kl_sign * reduce(weight * estimate), bound * reduce(weight * size))
 
 
 def _fractions(
@@ -129,8 +132,10 @@ def _reduction(update: Update, objective: Objective, mask: Tensor) -> _Reduce:
     """Return how token values become one number."""
     mode, factor = objective.aggregation, objective.scale_factor
     if objective.normalisation is Normalisation.MINI_BATCH:
-        sizes = [len(mask)]
-        return lambda values: float(normalised_globally(values, mask, mode, sizes, factor))
+        sizes, share = [len(mask)], 1.0
+        if not objective.counts_shifted and mode is LossAggregation.TOKEN_MEAN:
+            share = float(mask.sum() / update.mask.sum())
+        return lambda values: share * float(normalised_globally(values, mask, mode, sizes, factor))
     micros = [update.micro_batches == each for each in set(update.micro_batches.tolist())]
 
     def of_micro_batches(values: Tensor) -> float:

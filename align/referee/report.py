@@ -76,7 +76,8 @@ def logged_losses(run: RunData, step: int) -> tuple[dict[str, float], dict[str, 
     """Return the losses logged at a step, and the resolution of their printed form."""
     values, resolution = {}, {}
     own = {series.name: series for series in run.metrics.series}  # a spelling can mean another
-    for name in _LOGGED:
+    # TRL logs the mean of the micro-batches' KL, whatever their tokens
+    for name in (POLICY, TOTAL) if run.framework == "trl" else _LOGGED:
         series = own.get(name)
         if series is not None and step in series.steps.tolist():
             at = series.steps.tolist().index(step)

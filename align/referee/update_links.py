@@ -8,7 +8,7 @@ from align.core.config_value import EffectiveConfig
 from align.core.finding import Side
 from align.core.text import Text
 from align.curves.logged_schedule import logged_rates, read_as_declared
-from align.frameworks.declared_schedule import Law, declared_schedule
+from align.frameworks.declared_schedule import declared_schedule
 from align.referee.examine import Examined
 from align.referee.gradient_norms import SAME_NORM
 from align.referee.link import Link, LinkVerdict, not_recorded
@@ -113,11 +113,10 @@ def norm_link(updates: Sequence[Update]) -> Link:
 def rate_link(run: RunData, config: EffectiveConfig, step: int) -> Link:
     """Hold the logged learning rate of a step against the declared schedule."""
     series = logged_rates(run)
-    declared = declared_schedule(config.values, config.framework)
+    declared = declared_schedule(config.values, config.framework, logged=True)
     if series is None or step not in series.steps.tolist():
         return not_recorded(_RATE, Text("-", "-"), Text("needs actor/lr", "需要 actor/lr"))
-    of_updates = declared is not None and declared.law is Law.TRANSFORMERS
-    if declared is None or (of_updates and declared.updates not in (None, 1)):
+    if declared is None:
         return Link(_RATE, Text("-", "-"), LinkVerdict.UNKNOWN, note=_NO_SCHEDULE)
     laid = read_as_declared(Side.CANDIDATE, series, declared)
     at = series.steps.tolist().index(step)

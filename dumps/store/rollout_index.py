@@ -97,6 +97,7 @@ class RolloutIndex:
         response = fields.get("output", fields.get("response"))
         truth = next((fields[key] for key in _TRUTHS if fields.get(key) is not None), None)
         ids, response_ids = fields.get("prompt_ids"), fields.get("response_ids")
+        log_probs = fields.get("rollout_log_probs")
         return RowText(
             self.sources[source],
             line,
@@ -105,6 +106,7 @@ class RolloutIndex:
             ground_truth=None if truth is None else str(truth),
             num_prompt_tokens=len(ids) if isinstance(ids, list | tuple) else None,
             response_ids=tuple(response_ids) if isinstance(response_ids, list | tuple) else (),
+            log_probs=tuple(log_probs) if isinstance(log_probs, list | tuple) else (),
         )
 
 
@@ -119,6 +121,7 @@ class RowText:
     ground_truth: str | None = None
     num_prompt_tokens: int | None = None  # where the dump holds the prompt's token ids
     response_ids: tuple[int, ...] = ()  # empty where the dump has none
+    log_probs: tuple[float, ...] = ()  # of the engine; likewise
 
 
 def _read_again(path: Path, lines: Sequence[int]) -> Mapping[int, dict[str, Any]]:

@@ -12,12 +12,12 @@ from dumps.capture.describe import describe
 from dumps.capture.device import copied
 from dumps.capture.gradients import gradient_squares
 from dumps.capture.plan import What
-from dumps.capture.session import Session, append_line
+from dumps.capture.session import Session, append_line, timed
 from dumps.capture.step_batch import StepBatch, TextOf, decoder, files_of, wanted
 from dumps.capture.taps.trl_loss import look_at_log_probs, look_away, taken_record
 from dumps.capture.taps.trl_sketches import gradients_whole
 from dumps.capture.update_record import UpdateRecord, step_file, writes
-from dumps.capture.wrap import After
+from dumps.capture.wrap import After, wrap
 from dumps.capture.writer import WriteFile
 
 _NAMES = {
@@ -25,7 +25,10 @@ _NAMES = {
     "ref_per_token_logps": "ref_log_prob",
     "sampling_per_token_logps": "rollout_log_probs",
 }
+_GENERATE = "_generate"  # 0.24 and later; gives (prompt ids, completion ids, …) of this rank
 _text_of: TextOf | None = None
+
+Ids = tuple[int, ...]
 
 
 @dataclass
@@ -34,10 +37,12 @@ class _Step:
 
     Args:
         rewards: what each reward function gave each row of every rank, [rows, functions].
+        sampled: prompts and completions as generation gave them; empty where it is not seen.
         files: of the generation that begins with this step, by path.
     """
 
     rewards: Any = None
+    sampled: list[tuple[Ids, Ids]] = field(default_factory=list)
     files: dict[str, WriteFile] = field(default_factory=dict)
 
 
@@ -54,9 +59,13 @@ def train(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
         model = getattr(getattr(self.model, "config", None), "_name_or_path", None)
         describe(session, _name(rank), "trl", _yaml(self.args), model)
     look_at_log_probs(session, self)
+    if session.takes(What.ROLLOUTS) and hasattr(self, _GENERATE):
+        tap = timed(session, _sampled)
+        wrap(self, _GENERATE, f"GRPOTrainer.{_GENERATE}", tap, session.log)
 
     def finish(result: Any) -> None:
         look_away(self)
+        vars(self).pop(_GENERATE, None)
         session.drain()
 
     return finish
@@ -76,6 +85,19 @@ def generated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After |
         kept = {name: tensor for name, tensor in tensors.items() if name in wanted(plan)}
         batch = StepBatch(step, records, kept, _text_of)
         _now.files.update(files_of(batch, plan, rank))
+
+    return after
+
+
+def _sampled(session: Session, *args: Any, **kwargs: Any) -> After:
+    """Keep what generation gives, before it is laid out for training."""
+
+    def after(result: Any) -> None:
+        prompts, completions = result[:2]
+        _now.sampled = [
+            (tuple(map(int, prompt)), tuple(map(int, completion)))
+            for prompt, completion in zip(prompts, completions, strict=True)
+        ]
 
     return after
 
@@ -171,7 +193,7 @@ def _rewards(trainer: Any, records: Sequence[RolloutRecord], mask: Any) -> dict[
     scores = [record.score for record in records]
     if any(score is None for score in scores) or len(scores) % int(trainer.num_generations):
         return {}
-    last = mask.new_tensor([max(0, len(record.response_ids or ()) - 1) for record in records])
+    last = (mask != 0).cumsum(dim=1).argmax(dim=1)
     rewards = mask.new_zeros(mask.shape).float()
     rewards.scatter_(1, last[:, None], rewards.new_tensor(scores)[:, None])
     return {"token_level_scores": rewards, "token_level_rewards": rewards}
@@ -182,11 +204,6 @@ def _records(trainer: Any, step: int, output: Any) -> list[RolloutRecord]:
     count = len(output["completion_ids"])
     scores, by_function = _scores(trainer, count)
     ended = _ends(trainer)
-    rows = zip(
-        _ids(output["prompt_ids"], output["prompt_mask"]),
-        _ids(output["completion_ids"], output["completion_mask"]),
-        strict=True,
-    )
     return [
         RolloutRecord(
             prompt_ids=prompt,
@@ -197,8 +214,22 @@ def _records(trainer: Any, step: int, output: Any) -> list[RolloutRecord]:
             finish_reason="stop" if response and response[-1] in ended else "length",
             extras=by_function[i],
         )
-        for i, (prompt, response) in enumerate(rows)
+        for i, (prompt, response) in enumerate(_rows(trainer, output))
     ]
+
+
+def _rows(trainer: Any, output: Any) -> list[tuple[Ids, Ids]]:
+    """Return ids of prompts and completions, as they were sampled where that is known.
+
+    Completions that are masked whole, as they were cut, are left out of training by intent.
+    """
+    sampled, _now.sampled = _now.sampled, []
+    masked = getattr(trainer, "mask_truncated_completions", False)
+    if len(sampled) == len(output["completion_ids"]) and not masked:
+        return sampled
+    prompts = _ids(output["prompt_ids"], output["prompt_mask"])
+    completions = _ids(output["completion_ids"], output["completion_mask"])
+    return list(zip(prompts, completions, strict=True))
 
 
 def _scores(trainer: Any, count: int) -> tuple[list[float | None], list[dict[str, float | None]]]:

@@ -119,6 +119,15 @@ def std_left_out() -> None:
 
 def rewards_rolled() -> None:
     """Each row trains on the score of the row before."""
+    scored = "self._calculate_rewards(inputs, prompts, completions, completion_ids_list)"
+    rewritten(
+        GRPOTrainer._generate_and_score_completions,
+        (f"rewards_per_func = {scored}", f"rewards_per_func = {scored}.roll(1, 0)"),
+    )
+
+
+def scores_moved() -> None:
+    """Each row is given the score of the row before."""
     rewritten(
         GRPOTrainer._calculate_rewards,
         ("return rewards_per_func", "return rewards_per_func.roll(1, 0)"),
@@ -188,7 +197,7 @@ def mask_shifted() -> None:
         GRPOTrainer._compute_loss,
         (
             'mask = completion_mask if "tool_mask" not in inputs',
-            'mask = completion_mask.roll(-1, 1) if "tool_mask" not in inputs',
+            'mask = nn.functional.pad(completion_mask[:, 1:], (0, 1)) if "tool_mask" not in inputs',
         ),
     )
 
@@ -368,7 +377,7 @@ def nothing() -> None:
 FAULTS = {
     fault.__name__: fault
     for fault in (
-        *(wrong_groups, std_left_out, rewards_rolled, weak_extraction),
+        *(wrong_groups, std_left_out, rewards_rolled, scores_moved, weak_extraction),
         *(kl_sign, kl_estimator, aggregation, clip_range, mask_shifted),
         *(temperature_missing, one_norm_eps, attention_scale, gelu, rounded_mlp),
         *(detached_layer, loss_doubled, lost_micro_batch),

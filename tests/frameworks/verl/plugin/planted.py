@@ -9,6 +9,7 @@ import copy
 import os
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -524,12 +525,12 @@ def lost_update() -> None:
     def change(optimizer: Any) -> None:
         own, count = optimizer.step, 0
 
-        def step(*args: Any, **kwargs: Any) -> Any:
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal count
             count += 1
             return own(*args, **kwargs) if count % 2 else None
 
-        optimizer.step = step
+        optimizer.step = MethodType(step, optimizer)
 
     with_optimizer(change)
 
