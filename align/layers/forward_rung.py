@@ -151,9 +151,10 @@ def _result(
     if finding is not None:
         title = finding.title
         summary = Text(f"{title.en[:1].upper()}{title.en[1:]}.", f"{title.zh}。")
+        is_error = finding.severity is Severity.ERROR
         return RungResult(
             Rung.FORWARD,
-            RungStatus.DIVERGED,
+            RungStatus.DIVERGED if is_error else RungStatus.UNDECIDED,
             summary,
             (finding,),
             tables=(table,),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
 from align.core.rung import Rung, RungResult, RungStatus
@@ -15,7 +17,7 @@ from align.layers.floor import ACCUMULATED, CONFIDENCE
 from align.layers.forward_rung import forward_walk
 from align.layers.measure import difference
 from align.layers.pattern import explained_by, is_scaled
-from align.layers.start import Pair, pairs
+from align.layers.start import POOLED, Pair, pairs
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase, TensorRecord
 
@@ -29,7 +31,11 @@ _NOT_ROUNDED = Threshold(0.5, _ROUNDED.source)
 
 def compare(reference: RunData, candidate: RunData) -> RungResult | None:
     """Compare updates and Adam's moments; None where they cannot be compared."""
-    state = _state_finding(captured_steps(reference), captured_steps(candidate))
+    steps = captured_steps(reference), captured_steps(candidate)
+    lost = _lost_finding(*steps)
+    if lost is not None:
+        return _result([lost], 0, 0.0)
+    state = _state_finding(*steps)
     pair = next((each for each in pairs(reference, candidate) if _updates(each)), None)
     findings = [] if state is None else [state]
     if pair is None or pair.reference is None or pair.candidate is None:
@@ -264,6 +270,65 @@ def _update_finding(
         fix=Text(
             "Compare learning rate, betas, epsilon, clipping and weight decay of both optimizers.",
             "请对照两侧优化器的学习率、beta、epsilon、裁剪与权重衰减。",
+        ),
+        mechanism=_ACTS,
+    )
+
+
+def _lost_finding(
+    reference: Mapping[int, CapturedStep], candidate: Mapping[int, CapturedStep]
+) -> Finding | None:
+    """Find an update that changes no weight on one side, and weights on the other."""
+    for number in islice(sorted(reference.keys() & candidate.keys()), POOLED):
+        steps = reference[number], candidate[number]
+        norms = [_update_norms(step) for step in steps]
+        for update in sorted(norms[0].keys() & norms[1].keys()):
+            own, other = norms[0][update], norms[1][update]
+            if (own == 0) != (other == 0):
+                side = Side.REFERENCE if own == 0 else Side.CANDIDATE
+                return _no_update(number, update, side, (own, other), steps)
+    return None
+
+
+def _update_norms(step: CapturedStep) -> dict[int, float]:
+    """Return the norm of all weights' changes by update of the step."""
+    squares: dict[int, float] = defaultdict(float)
+    for (_, update), record in step.of(Phase.UPDATE).items():
+        squares[update] += record.l2**2
+    return {update: math.sqrt(square) for update, square in squares.items()}
+
+
+def _no_update(
+    number: int,
+    update: int,
+    side: Side,
+    norms: tuple[float, float],
+    steps: tuple[CapturedStep, CapturedStep],
+) -> Finding:
+    return Finding(
+        id="optimizer.no_update",
+        rung=Rung.OPTIMIZER,
+        severity=Severity.ERROR,
+        title=Text(
+            f"update {update} of step {number} changes no weight in the {side.value}",
+            f"{_ZH[side]}第 {number} 步的第 {update} 次更新没有改变任何权重",
+        ),
+        reference=norms[0],
+        candidate=norms[1],
+        evidence=tuple(
+            Evidence(step.source, each, key=f"step {number}, update {update}", values=(norm,))
+            for step, each, norm in zip(steps, (Side.REFERENCE, Side.CANDIDATE), norms, strict=True)
+        ),
+        why=Text(
+            "The other side's weights move at this update. A step of the optimizer that is "
+            "skipped: a norm that is not finite, a loss scaler, a rate of 0, accumulation that "
+            "counts otherwise.",
+            "另一侧的权重在这次更新中有变化。优化器的这一步被跳过：范数非有限、loss scaler、"
+            "学习率为 0，或梯度累积的计数不同。",
+        ),
+        fix=Text(
+            "Look for what decides whether the optimizer steps, and at the rate of this update.",
+            "请检查决定优化器是否更新的条件，以及该次更新的学习率。",
         ),
         mechanism=_ACTS,
     )

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from align.config.normalise import effective
-from align.core.finding import Severity, Side
+from align.core.finding import Finding, Severity, Side
 from align.core.recording import missing_artifact
 from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.referee.examine import Examined, examine
 from align.referee.loss_findings import loss_finding
+from align.referee.training_pass import training_pass_finding
 from dumps.store.run_data import RunData
 
 
@@ -26,17 +27,19 @@ def compare(reference: RunData, candidate: RunData) -> RungResult:
     refused = [(side, found) for side, found in both if isinstance(found, Text)]
     if refused:
         return _missing(refused)
-    return _judge([found for _, found in both if isinstance(found, Examined)])
+    moved = training_pass_finding(dict(runs))
+    return _judge([found for _, found in both if isinstance(found, Examined)], moved)
 
 
-def _judge(both: Sequence[Examined]) -> RungResult:
+def _judge(both: Sequence[Examined], moved: Finding | None) -> RungResult:
     wrong = [run for run in both if run.misfits]
-    if not wrong:
+    if not wrong and moved is None:
         return RungResult(Rung.LOSS, RungStatus.ALIGNED, _aligned(both))
     causes = [run.cause.id if run.cause else None for run in wrong]
     if len(wrong) == 2 and causes[0] == causes[1]:
         return RungResult(Rung.LOSS, RungStatus.UNDECIDED, _BOTH)
-    findings = tuple(loss_finding(run, alone=len(wrong) == 1) for run in wrong)
+    of_losses = tuple(loss_finding(run, alone=len(wrong) == 1) for run in wrong)
+    findings = (*of_losses, *(() if moved is None else (moved,)))
     title = findings[-1].title
     certain = any(finding.severity is Severity.ERROR for finding in findings)
     return RungResult(

@@ -46,6 +46,11 @@ def detached_input(model: Any) -> None:
     mlp.forward = lambda x: own(x.detach())
 
 
+def frozen(model: Any) -> None:
+    matrix = model.model.layers[1].mlp.up_proj
+    matrix.forward = lambda x: torch.nn.functional.linear(x, matrix.weight.detach())
+
+
 def half_of_a_norm(model: Any) -> None:
     norm = model.model.layers[1].input_layernorm.weight
     norm.register_hook(lambda gradient: gradient * torch.linspace(0, 1, len(gradient)))
@@ -67,6 +72,7 @@ def wrong_backward(model: Any) -> None:
             "reaches model.layers.1.mlp.down_proj from model.layers.2 in the candidate",
         ),
         (detached_input, "1.post_attention_layernorm from model.layers.1.mlp in the candidate"),
+        (frozen, "get no gradient on one side: first model.layers.1.mlp.up_proj.weight in the"),
         (half_of_a_norm, "first model.layers.1.input_layernorm.weight"),
         (wrong_backward, "first at the output of model.layers.1.mlp"),
     ],
@@ -102,6 +108,7 @@ def trained(folder: Path, **wrong: Any) -> RunData:
     optimizer = torch.optim.AdamW(
         [{"params": vectors, "weight_decay": decay}, {"params": others}],
         lr=wrong.get("lr", 1e-3),
+        betas=wrong.get("betas", (0.9, 0.999)),
         weight_decay=0.1,
     )
     earlier: dict[str, torch.Tensor] = {}
@@ -119,7 +126,8 @@ def trained(folder: Path, **wrong: Any) -> RunData:
             before = parameters_of(model)
             for group in optimizer.param_groups:
                 group["lr"] = 0.0 if step <= wrong.get("still", 0) else wrong.get("lr", 1e-3)
-            optimizer.step()
+            if step != wrong.get("skipped"):
+                optimizer.step()
             if "round" in wrong:
                 for state in optimizer.state.values():
                     state["exp_avg"].copy_(state["exp_avg"].bfloat16())
@@ -136,6 +144,9 @@ def trained(folder: Path, **wrong: Any) -> RunData:
         ({"lr": 2e-3}, "optimizer.update", "equal gradients become other updates"),
         ({"clip": 0.01}, "optimizer.clipping", "what reaches the optimizer is"),
         ({"round": True}, "optimizer.state_dtype", "bfloat16 numbers alone in the candidate"),
+        ({"betas": (0.9, 0.95)}, "optimizer.betas", "exp_avg_sq is 50 times the reference's"),
+        ({"betas": (0.8, 0.999)}, "optimizer.betas", "exp_avg is 2 times the reference's"),
+        ({"skipped": 3}, "optimizer.no_update", "update 0 of step 3 changes no weight"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -201,6 +212,10 @@ def scaled(now: Weights, before: Weights) -> Weights:
     return {**now, "lm_head.weight": now["lm_head.weight"] * 1.01}
 
 
+def rounded(now: Weights, before: Weights) -> Weights:
+    return {name: tensor.bfloat16().float() for name, tensor in now.items()}
+
+
 def nudged(now: Weights, before: Weights) -> Weights:
     """Change a tensor by little, so that its statistics are almost those it had."""
     weight = now["lm_head.weight"]
@@ -216,6 +231,7 @@ def nudged(now: Weights, before: Weights) -> Weights:
         (swapped, "permuted", "9/39 parameters at step 1"),
         (scaled, "scaled", "1/39 parameters at step 1, 1.01 times"),
         (nudged, "differs", "1/39 parameters at step 1"),
+        (rounded, "rounded", "parameters at step 1"),
     ],
 )
 def test_an_engine_with_other_weights_is_told_what_it_holds(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def with_positions(change: Callable[[torch.Tensor], torch.Tensor]) -> Edit:
 
 def test_other_positions_are_named_where_activations_follow_them(tmp_path: Path) -> None:
     own, doubled = (
-        recorded(tmp_path / name, with_positions(lambda places, by=by: places * by))
+        recorded(tmp_path / name, with_positions(partial(torch.mul, other=by)))
         for name, by in (("own", 1), ("doubled", 2))
     )
     (finding,) = compare(own, doubled).findings
@@ -116,7 +117,7 @@ def test_other_positions_are_named_where_activations_follow_them(tmp_path: Path)
 
 def test_positions_that_all_begin_later_are_no_difference(tmp_path: Path) -> None:
     own, later = (
-        recorded(tmp_path / name, with_positions(lambda places, by=by: places + by))
+        recorded(tmp_path / name, with_positions(partial(torch.add, other=by)))
         for name, by in (("own", 0), ("later", 5))
     )
     result = compare(own, later)

@@ -182,6 +182,23 @@ def test_the_same_responses_under_other_prompts_are_named_from_text_alone(tmp_pa
     assert "the reference has the same" in named(back, "rollout.responses_permuted").title.en
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["moved", "sampled again"])
+def test_scores_that_do_not_tell_leave_it_to_the_engines_log_probs(
+    tmp_path: Path, again: bool
+) -> None:
+    rng = random.Random(2)
+    rows = [
+        {**row, "score": 0.25, "rollout_log_probs": [-rng.random() for _ in range(6)]}
+        for row in rows_of(1, steps=1)
+    ]
+    texts = ("output", "response_ids", "rollout_log_probs")
+    other = [{**row, **{t: rows[i - N][t] for t in texts}} for i, row in enumerate(rows)]
+    if again:
+        other = [{**row, "rollout_log_probs": [-rng.random() for _ in range(6)]} for row in other]
+    result = compare(run(tmp_path / "a", rows), run(tmp_path / "b", other))
+    assert ("rollout.responses_permuted" in ids(result)) is not again
+
+
 def test_a_model_that_heeds_no_prompt_is_not_called_permuted(tmp_path: Path) -> None:
     rows = [{**row, "score": 0.25} for row in rows_of(1, steps=1)]
     texts = [row["output"] for row in rows]
