@@ -32,6 +32,17 @@ _WHERE = {
     "candidate": Text("in the candidate", "被测"),
     "both": Text("on either side", "两侧都"),
 }
+_SEVERAL = 4
+_FIX_ORDER = Text(
+    "Join scores to responses by uid and number, not by place: look at what reorders rows between "
+    "the reward function and the trainer.",
+    "按 uid 与序号而不是位置合并得分与回复：检查奖励函数与训练器之间重排行的代码。",
+)
+_FIX_RULE = Text(
+    "Score the quoted responses with both reward functions and make answer extraction, "
+    "format rules, weights of several rules and length penalties equal.",
+    "用两侧的奖励函数给引用的回复打分，统一答案抽取、格式规则、多规则权重与长度惩罚。",
+)
 _QUOTED = 3
 _QUOTE = 200
 
@@ -44,6 +55,7 @@ class ScorePairs:
     candidate: SideRows
     differs: npt.NDArray[np.bool_]
     is_a_rule: bool  # neither side contradicts itself
+    are_moved: bool = False  # the candidate's scores are the reference's, of other responses
 
 
 def compare(reference: RunData, candidate: RunData) -> RungResult:
@@ -99,7 +111,8 @@ def pair_scores(pair: RolloutPair) -> ScorePairs:
     reference = scored[0].take(firsts[0][1][at_a])
     candidate = scored[1].take(firsts[1][1][at_b])
     differs = _differ(reference.score, candidate.score)
-    return ScorePairs(reference, candidate, differs, steady)
+    moved = bool(differs.any()) and _are_moved(pair)
+    return ScorePairs(reference, candidate, differs, steady, moved)
 
 
 def _scored(side: SideRows) -> SideRows:
@@ -161,14 +174,20 @@ def _finding(pairs: ScorePairs, differing: int, total: int) -> Finding:
     gaps = np.abs(pairs.candidate.score[worst] - pairs.reference.score[worst])
     worst = worst[np.argsort(-gaps, kind="stable")]
     first = int(worst[0])
+    title = Text(
+        f"the same response gets another score: {differing} of {total} equal responses",
+        f"相同的回复得分不同：{total} 条相同回复中有 {differing} 条",
+    )
+    if pairs.are_moved:
+        title = Text(
+            f"the same scores stand on other responses: {differing} of {total} equal responses",
+            f"相同的得分对应到了别的回复：{total} 条相同回复中有 {differing} 条",
+        )
     return Finding(
-        id="reward.same_response_other_score",
+        id="reward.permuted" if pairs.are_moved else "reward.same_response_other_score",
         rung=Rung.REWARD,
         severity=Severity.ERROR,
-        title=Text(
-            f"the same response gets another score: {differing} of {total} equal responses",
-            f"相同的回复得分不同：{total} 条相同回复中有 {differing} 条",
-        ),
+        title=title,
         reference=float(pairs.reference.score[first]),
         candidate=float(pairs.candidate.score[first]),
         evidence=(
@@ -180,12 +199,24 @@ def _finding(pairs: ScorePairs, differing: int, total: int) -> Finding:
             "on, whatever else is aligned.",
             "两次运行奖励的行为不同，因此无论其他环节是否对齐，曲线从第一步起就不同。",
         ),
-        fix=Text(
-            "Score the quoted responses with both reward functions and make answer extraction, "
-            "format rules, weights of several rules and length penalties equal.",
-            "用两侧的奖励函数给引用的回复打分，统一答案抽取、格式规则、多规则权重与长度惩罚。",
-        ),
+        fix=_FIX_ORDER if pairs.are_moved else _FIX_RULE,
         mechanism=Mechanism(Rung.REWARD, Strength.SEMANTIC),
+    )
+
+
+def _are_moved(pair: RolloutPair) -> bool:
+    """Tell whether the steps whose responses are the same ones have the same scores, in any order.
+
+    Only of scores of several values: right and wrong answers can be as many by chance.
+    """
+    steps = [
+        (own, other)
+        for _, own, other in pair.by_step()
+        if np.array_equal(np.sort(own.response), np.sort(other.response))
+    ]
+    values = np.concatenate([own.score for own, _ in steps]) if steps else np.empty(0)
+    return len(np.unique(values)) >= _SEVERAL and not any(
+        _differ(np.sort(own.score), np.sort(other.score)).any() for own, other in steps
     )
 
 

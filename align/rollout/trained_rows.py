@@ -127,7 +127,7 @@ def _step(inputs: TrainerInputs, dumped: _Dumped) -> TrainedStep | None:
     advantages = _matrix(inputs, "advantages")
     if advantages is not None and advantages.shape != mask.shape:
         advantages = None
-    own = mask != 0
+    own = (mask != 0) & (attention[:, -mask.shape[1] :] != 0)
     return TrainedStep(
         step=inputs.step,
         source=str(inputs.path),

@@ -265,6 +265,17 @@ def test_equal_responses_with_other_scores_are_named(tmp_path: Path) -> None:
     assert finding.mechanism is not None and finding.mechanism.acts_on is Rung.REWARD
 
 
+def test_the_same_scores_on_other_responses_are_called_permuted(tmp_path: Path) -> None:
+    rows = [{**row, "score": len(row["output"]) / 100} for row in recipe(1)]
+    at = {step: [row for row in rows if row["step"] == step] for step in (1, 2, 3)}
+    moved = [
+        {**row, "score": own[i - 1]["score"]} for own in at.values() for i, row in enumerate(own)
+    ]
+    (finding,) = reward(tmp_path, rows, moved).findings
+    assert finding.id == "reward.permuted"
+    assert "the same scores stand on other responses" in finding.title.en
+
+
 def test_float32_scores_equal_float64_scores(tmp_path: Path) -> None:
     rows = changed(recipe(1), lambda row: {"score": (row["score"] + 1) / 7})
     single = changed(rows, lambda row: {"score": float(np.float32(row["score"]))})

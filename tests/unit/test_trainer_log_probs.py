@@ -78,8 +78,7 @@ def test_passes_that_differ_alike_on_both_sides_are_no_finding(
         replace(own, new=(own.old + noise * draw.standard_normal(own.old.shape)).astype(np.float32))
         for _ in range(2)
     ]
-    runs = both(tmp_path, given[1], given[0])
-    assert (
-        training_pass_finding(dict(zip((Side.REFERENCE, Side.CANDIDATE), runs, strict=True)))
-        is None
+    sides = dict(
+        zip((Side.REFERENCE, Side.CANDIDATE), both(tmp_path, given[1], given[0]), strict=True)
     )
+    assert training_pass_finding(sides) is None
