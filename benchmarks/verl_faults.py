@@ -69,6 +69,21 @@ FAULTS = {
     "layer_not_sent": Must(("weight_sync.missing", "weight_sync.stale", "weight_sync.not_synced")),
     "sent_in_bfloat16": Must(("weight_sync.rounded",)),
     "next_prompts_response": Must(("rollout.responses_permuted",)),
+    # and these after the misses among those
+    "residual_scaled": Must(("forward.first_divergence",), "layers.1"),
+    "logits_rounded": Must(("forward.first_divergence", "forward.dtype"), "lm_head"),
+    "no_causal_mask": Must(("forward.first_divergence",), "layers.0.self_attn"),
+    "embedding_scaled": Must(("forward.first_divergence",), "embed_tokens"),
+    "every_epsilon": Must(("forward.first_divergence",), "layers.0.input_layernorm"),
+    "attention_gradient_doubled": Must(("backward.first_divergence",), "layers.0.self_attn"),
+    "coupled_decay": Must(("optimizer.update", "optimizer.weight_decay")),
+    "moments_reset": Must(("optimizer.update",)),
+    "scores_shifted": Must(("reward.same_response_other_score",)),
+    "advantages_negated": Must(("advantage.scaled",)),
+    "neighbours_swapped": Must(("data.order.first_divergent_step",)),
+    "response_longer": Must(("rollout.responses_cut",)),
+    "matrix_transposed": Must(("weight_sync.permuted",)),
+    "head_from_embedding": Must(("weight_sync.differs",), "1/27"),
 }
 CLEAN = {
     "repeat": Spec(captures=True),

@@ -570,6 +570,185 @@ def next_prompts_response() -> None:
     recorded.ROWS = moved
 
 
+def residual_scaled() -> None:
+    """One layer puts out 99 % of the residual stream."""
+
+    def change(layers: Any) -> None:
+        own = layers[1].forward
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            out = own(*args, **kwargs)
+            return (out[0] * 0.99, *out[1:]) if isinstance(out, tuple) else out * 0.99
+
+        layers[1].forward = forward
+
+    with_model(change)
+
+
+def logits_rounded() -> None:
+    """Logits are rounded to bfloat16."""
+
+    def make(build: Made) -> Made:
+        def built(self: Any) -> Any:
+            model = build(self)
+            own = model.lm_head.forward
+            model.lm_head.forward = lambda x: own(x).bfloat16().to(x.dtype)
+            return model
+
+        return built
+
+    replaced(FSDPEngine, "_build_module", make)
+
+
+def no_causal_mask() -> None:
+    """Attention of the first layer sees later tokens too."""
+
+    def change(layers: Any) -> None:
+        own = layers[0].self_attn.forward
+        layers[0].self_attn.forward = lambda *args, attention_mask, **kwargs: own(
+            *args, attention_mask=torch.zeros_like(attention_mask), **kwargs
+        )
+
+    with_model(change)
+
+
+def embedding_scaled() -> None:
+    """What the embedding puts out is 0.1 % too large."""
+
+    def make(build: Made) -> Made:
+        def built(self: Any) -> Any:
+            model = build(self)
+            own = model.model.embed_tokens.forward
+            model.model.embed_tokens.forward = lambda ids: own(ids) * 1.001
+            return model
+
+        return built
+
+    replaced(FSDPEngine, "_build_module", make)
+
+
+def every_epsilon() -> None:
+    """Every norm of the layers adds 1e-5."""
+
+    def change(layers: Any) -> None:
+        for layer in layers:
+            for norm in (layer.input_layernorm, layer.post_attention_layernorm):
+                norm.variance_epsilon = 1e-5
+
+    with_model(change)
+
+
+class _Doubled(torch.autograd.Function):
+    """Passes values on, and twice their gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return 2 * gradient
+
+
+def attention_gradient_doubled() -> None:
+    """Attention of the first layer gets twice its gradient."""
+
+    def change(layers: Any) -> None:
+        own = layers[0].self_attn.o_proj.forward
+        layers[0].self_attn.o_proj.forward = lambda x: own(_Doubled.apply(x))
+
+    with_model(change)
+
+
+def coupled_decay() -> None:
+    """Weight decay is added to the gradient, as in Adam and not in AdamW."""
+
+    def change(optimizer: Any) -> None:
+        optimizer.param_groups[0]["decoupled_weight_decay"] = False
+
+    with_optimizer(change)
+
+
+def moments_reset() -> None:
+    """Adam begins anew with every update."""
+    with_optimizer(
+        lambda optimizer: optimizer.register_step_post_hook(lambda own, *_: own.state.clear())
+    )
+
+
+def scores_shifted() -> None:
+    """Every score is higher by 0.1."""
+
+    def make(load: Made) -> Made:
+        def loaded(config: Any) -> Any:
+            score = load(config)
+
+            def scored(*args: Any, **kwargs: Any) -> Any:
+                found = score(*args, **kwargs)
+                return {**found, "score": found["score"] + 0.1}
+
+            return scored
+
+        return loaded
+
+    replaced(reward, "get_custom_reward_fn", make)
+
+
+def advantages_negated() -> None:
+    """Advantages have the opposite sign."""
+
+    def make(own: Made) -> Made:
+        return lambda *args, **kwargs: tuple(-each for each in own(*args, **kwargs))
+
+    replaced(core_algos, "compute_grpo_outcome_advantage", make)
+
+
+def neighbours_swapped() -> None:
+    """The sampler exchanges the two steps."""
+
+    def make(own: Made) -> Made:
+        return lambda config, data: _Swapped(own(config, data))
+
+    replaced(trainer_base, "create_rl_sampler", make)
+
+
+class _Swapped(_Reversed):
+    """The second eight rows of a sampler before the first eight."""
+
+    def __iter__(self) -> Iterator[int]:
+        rows = list(self._own)
+        yield from (*rows[8:16], *rows[:8], *rows[16:])
+
+
+def response_longer() -> None:
+    """Responses end with a token that no engine made."""
+
+    def make(own: Made) -> Made:
+        more = {"response_ids": [7], "logprobs": [-5.0]}
+        return lambda row: own({**row, **{name: row[name] + more[name] for name in more}})
+
+    replaced(import_module("recorded_rollouts"), "_output", make)
+
+
+def matrix_transposed() -> None:
+    """One square matrix reaches the engine transposed."""
+
+    def change(count: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        name = "model.layers.0.self_attn.o_proj.weight"
+        return {**weights, name: weights[name].T.contiguous()}
+
+    with_sent_weights(change)
+
+
+def head_from_embedding() -> None:
+    """The engine is sent the embedding for its output layer."""
+
+    def change(count: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {**weights, "lm_head.weight": weights["model.embed_tokens.weight"]}
+
+    with_sent_weights(change)
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
@@ -583,6 +762,10 @@ FAULTS = {
         *(advantages_clipped, scores_doubled, log_probs_rounded, rope_base),
         *(heads_repeated_otherwise, dropout, one_weight, other_reference, frozen_matrix),
         *(second_beta, lost_update, layer_not_sent, sent_in_bfloat16, next_prompts_response),
+        *(residual_scaled, logits_rounded, no_causal_mask, embedding_scaled, every_epsilon),
+        *(attention_gradient_doubled, coupled_decay, moments_reset, scores_shifted),
+        *(advantages_negated, neighbours_swapped, response_longer, matrix_transposed),
+        head_from_embedding,
     )
 }
 """Each function's docstring says what it plants."""
