@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Compare = Callable[..., RungResult]  # of reference, candidate; further runs by keyword
 
+_STATED = (Rung.ENVIRONMENT, Rung.CONFIG)
 _TEMPLATE_OPTIONS = "data.apply_chat_template_kwargs."
 
 
@@ -423,7 +424,8 @@ def _no_symptom(
     compared = [r for r in results if r.status is not RungStatus.MISSING]
     unsettled = next((r for r in compared if r.status is not RungStatus.ALIGNED), None)
     weighty = [f for f in findings if f.severity is not Severity.INFO]
-    worst = min(weighty, key=lambda f: f.severity.rank, default=None)
+    # what was seen to differ before what is merely set otherwise
+    worst = min(weighty, key=lambda f: (f.severity.rank, f.rung in _STATED), default=None)
     if unsettled is None:
         return _aligned(results, absent)
     diverged = worst is not None and worst.severity is Severity.ERROR

@@ -75,10 +75,11 @@ def command(
         allows_missing=allow_missing,
         sets_order=order is not None,
     )
+    kinds = parse_kinds(what) if what else ()
+    capture = capture_like(rollouts, plan.run, kinds, parse_steps(steps))
     given = Order([]) if order is None else read_order(order)
     prepare(plan, recorded.rows, prompts_in_order(given.rows), recorded.tokenizer, given.data)
-    kinds = parse_kinds(what) if what else ()
-    replayed = run_replayed(plan, cmd, capture_like(rollouts, plan.run, kinds, parse_steps(steps)))
+    replayed = run_replayed(plan, cmd, capture)
     click.echo(as_text(plan.run, recorded.marks, replayed), err=True)
     failed = bool(replayed.refused) or (not replayed.outcome.exit_code and not replayed.proof.holds)
     code = ExitCode.COULD_NOT_RUN if failed else replayed.outcome.exit_code

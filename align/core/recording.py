@@ -6,8 +6,10 @@ from align.core.rung import Missing, Rung
 from align.core.text import Text
 
 _CAPTURE = Text(
-    "`align capture -o RUN -- CMD` records it (verl, TRL; see docs/how-to/capture.md). Or: ",
-    "`align capture -o RUN -- CMD` 会记录它（verl、TRL；见 docs/how-to/capture.zh.md）。或者：",
+    "`align capture -o RUN -- CMD` records it (verl, MindSpeed-RL, TRL; see "
+    "docs/how-to/capture.md). Or: ",
+    "`align capture -o RUN -- CMD` 会记录它"
+    "（verl、MindSpeed-RL、TRL；见 docs/how-to/capture.zh.md）。或者：",
 )
 _CAPTURED = frozenset(
     {Rung.ROLLOUT, Rung.TOKENS, Rung.REWARD, Rung.ADVANTAGE, Rung.LOSS, Rung.BACKWARD}

@@ -146,6 +146,8 @@ def _batches(values: Fields) -> Iterator[Assignment]:
         yield Assignment("megatron_training.seq_length", int(prompt + response), ())
         if values.get("rollout.max_model_len") is None:  # verl's engine takes the model's own limit
             yield Assignment("generate_config.max_model_len", int(prompt + response), ())
+    if values.get("model.remove_padding") is True:  # refused without it, from 2.2.0 on
+        yield Assignment("megatron_training.reset_attention_mask", True, ())
     if "actor.mini_batch_size" in values:
         size = values["actor.mini_batch_size"]
         yield Assignment("rl_config.mini_batch_size", size, ("actor.mini_batch_size",))

@@ -103,6 +103,12 @@ CONFIG_FORMULAS: tuple[Formula, ...] = (
         "scale_rewards: group or batch (true) divides, none (false) does not",
     ),
     Formula(
+        "advantage.std_eps",
+        ("scale_rewards",),
+        lambda scale: 1e-4 if _by_std(scale) else NOT_SET,
+        "GRPOTrainer adds 1e-4 to the deviation",
+    ),
+    Formula(
         "advantage.options.scale_rewards",
         ("scale_rewards",),
         lambda scale: {"true": "group", "false": "none"}.get(word_of(scale), word_of(scale)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,6 +21,7 @@ from align.referee.step_batch import StepBatch
 from align.rollout.advantage_formulas import formula_of
 from align.rollout.group_advantages import (
     TOLERANCE,
+    Scaling,
     group_advantages,
     prompt_groups,
 )
@@ -55,14 +58,17 @@ def advantage_link(batch: StepBatch, config: EffectiveConfig) -> Link:
     estimator = values.get("advantage.estimator")
     if values.get("loss.options.algorithm") == "dpo":
         return Link("advantages", Text("dpo", "dpo"), LinkVerdict.UNKNOWN, note=_NO_ESTIMATOR)
-    by_std = values.get("advantage.normalize_by_std") is not False
-    detail = "" if estimator != "grpo" else (" / std" if by_std else " without std")
+    epsilon = values.get("advantage.std_eps")
+    scaling = Scaling(values.get("advantage.normalize_by_std") is not False)
+    if isinstance(epsilon, int | float):
+        scaling = replace(scaling, epsilon=float(epsilon))
+    detail = "" if estimator != "grpo" else (" / std" if scaling.by_std else " without std")
     declared = Text(f"{estimator}{detail}", f"{estimator}{detail}")
     found = batch.get("advantages", "response_mask", "token_level_rewards")
     if found is None:
         return not_recorded("advantages", declared, _NO_ADVANTAGES)
     recorded, mask, rewards = found
-    expected = _expected(estimator, by_std, batch, values, mask, rewards)
+    expected = _expected(estimator, scaling, batch, values, mask, rewards)
     if expected is None:
         return Link("advantages", declared, LinkVerdict.UNKNOWN, note=_NO_ESTIMATOR)
     own = mask.bool()
@@ -70,7 +76,7 @@ def advantage_link(batch: StepBatch, config: EffectiveConfig) -> Link:
     if link.verdict is LinkVerdict.DIFFERS and estimator == "grpo":
         formula = None
         if batch.trained is not None and batch.trained.least is not None:
-            formula = formula_of([batch.trained], by_std=by_std)
+            formula = formula_of([batch.trained], scaling)
         return Link(
             *(link.name, link.declared, link.verdict, link.recorded, link.recomputed),
             tolerance=link.tolerance,
@@ -81,7 +87,7 @@ def advantage_link(batch: StepBatch, config: EffectiveConfig) -> Link:
 
 def _expected(
     estimator: ConfigLeaf,
-    by_std: bool,
+    scaling: Scaling,
     batch: StepBatch,
     values: dict[str, ConfigLeaf],
     mask: Tensor,
@@ -94,7 +100,7 @@ def _expected(
         return None
     groups = prompt_groups(batch.trained)
     if estimator == "grpo":
-        row = group_advantages(rewards.sum(-1).numpy(), groups, by_std=by_std)
+        row = group_advantages(rewards.sum(-1).numpy(), groups, scaling)
         return torch.from_numpy(row)[:, None].expand_as(mask)
     if estimator == "rloo":
         return estimators.rloo(rewards.sum(-1), mask, torch.from_numpy(groups))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from align.core.text import Text
 from align.rollout.group_advantages import (
-    EPSILON,
     TOLERANCE,
     Int64,
+    Scaling,
     differs_from,
     group_advantages,
     prompt_groups,
@@ -35,16 +35,16 @@ class Formula:
     what: Text
 
 
-def formula_of(steps: Sequence[TrainedStep], *, by_std: bool) -> Formula | None:
+def formula_of(steps: Sequence[TrainedStep], scaling: Scaling) -> Formula | None:
     """Return the formula that gives every recorded advantage of all steps.
 
     None where no formula does, or formulas of several kinds do.
 
     Args:
         steps: with advantages.
-        by_std: what the configuration says of the group's std.
+        scaling: what the configuration says of the group's std.
     """
-    tried = [list(_formulas(step, by_std=by_std)) for step in steps]
+    tried = [list(_formulas(step, scaling)) for step in steps]
     fitting: dict[str, Formula] = {}
     for at in range(min(map(len, tried), default=0)):
         pairs = zip(steps, tried, strict=True)
@@ -52,33 +52,36 @@ def formula_of(steps: Sequence[TrainedStep], *, by_std: bool) -> Formula | None:
             formula = tried[0][at][0]
             fitting.setdefault(formula.kind, formula)
     if not fitting:
-        return _permuted(steps, by_std=by_std) or _scaled(steps, by_std=by_std)
+        return _permuted(steps, scaling) or _scaled(steps, scaling)
     return next(iter(fitting.values())) if len(fitting) == 1 else None
 
 
-def _formulas(step: TrainedStep, *, by_std: bool) -> Iterator[tuple[Formula, FloatArray]]:
+def _formulas(step: TrainedStep, scaling: Scaling) -> Iterator[tuple[Formula, FloatArray]]:
     """Yield formulas and the advantages they give; of equal batches as many, in one order."""
     scores, groups = step.trained, prompt_groups(step)
     size = np.bincount(groups)[groups]
-    plain = group_advantages(scores, groups, by_std=True)
+    plain = group_advantages(scores, groups, replace(scaling, by_std=True))
     means = (np.bincount(groups, scores) / np.bincount(groups))[groups]
     yield (
-        Formula(NORMALIZATION, _OTHER_STD[by_std]),
-        group_advantages(scores, groups, by_std=not by_std),
+        Formula(NORMALIZATION, _OTHER_STD[scaling.by_std]),
+        group_advantages(scores, groups, replace(scaling, by_std=not scaling.by_std)),
     )
     yield Formula(NORMALIZATION, _POPULATION), plain * np.sqrt(size / np.maximum(size - 1, 1))
-    yield Formula(NORMALIZATION, _ONE_STD), (scores - means) / (scores.std(ddof=1) + EPSILON)
+    yield (
+        Formula(NORMALIZATION, _ONE_STD),
+        (scores - means) / (scores.std(ddof=1) + scaling.epsilon),
+    )
     for what, other in _groupings(len(step), groups):
         text = Text(f"compares {what.en} with each other", f"把{what.zh}当作一组")
-        yield Formula(GROUPS, text), group_advantages(scores, other, by_std=by_std)
+        yield Formula(GROUPS, text), group_advantages(scores, other, scaling)
     for count in (1, -1, int(size[0]), -int(size[0])):
         yield (
             Formula(SCORES_MOVED, _moved(count)),
-            group_advantages(np.roll(scores, count), groups, by_std=by_std),
+            group_advantages(np.roll(scores, count), groups, scaling),
         )
     yield (
         Formula(SCORES_MOVED, _REVERSED),
-        group_advantages(scores[::-1], groups, by_std=by_std),
+        group_advantages(scores[::-1], groups, scaling),
     )
 
 
@@ -102,9 +105,9 @@ def _groupings(count: int, groups: Int64) -> Iterator[tuple[Text, Int64]]:
         )
 
 
-def _permuted(steps: Sequence[TrainedStep], *, by_std: bool) -> Formula | None:
+def _permuted(steps: Sequence[TrainedStep], scaling: Scaling) -> Formula | None:
     for step in steps:
-        expected = group_advantages(step.trained, prompt_groups(step), by_std=by_std)
+        expected = group_advantages(step.trained, prompt_groups(step), scaling)
         recorded = _recorded(step)
         judged = np.isfinite(expected) & np.isfinite(recorded)
         if not judged.all() or _apart(np.sort(recorded), np.sort(expected)).any():
@@ -112,9 +115,9 @@ def _permuted(steps: Sequence[TrainedStep], *, by_std: bool) -> Formula | None:
     return Formula(PERMUTED, _OTHER_ROWS)
 
 
-def _scaled(steps: Sequence[TrainedStep], *, by_std: bool) -> Formula | None:
+def _scaled(steps: Sequence[TrainedStep], scaling: Scaling) -> Formula | None:
     pairs = [
-        (_recorded(step), group_advantages(step.trained, prompt_groups(step), by_std=by_std))
+        (_recorded(step), group_advantages(step.trained, prompt_groups(step), scaling))
         for step in steps
     ]
     recorded, expected = (np.concatenate(side) for side in zip(*pairs, strict=True))

@@ -25,7 +25,7 @@ from align.rollout.advantage_formulas import (
     Formula,
     formula_of,
 )
-from align.rollout.group_advantages import differing_rows, group_advantages, prompt_groups
+from align.rollout.group_advantages import Scaling, differing_rows, group_advantages, prompt_groups
 from align.rollout.trained_rows import TrainedStep, trained_steps
 from dumps.store.run_data import RunData
 
@@ -38,12 +38,12 @@ class Recomputed:
     """One run's steps that record advantages.
 
     Args:
-        by_std: whether its configuration divides by the group's std.
+        scaling: what its configuration divides by.
         differing: the steps on which any recorded advantage is not the recomputed one.
     """
 
     side: Side
-    by_std: bool
+    scaling: Scaling
     steps: tuple[TrainedStep, ...]
     differing: tuple[TrainedStep, ...]
 
@@ -73,12 +73,18 @@ def recompute(side: Side, run: RunData, config: EffectiveConfig) -> Recomputed |
         return None
     if by_std is None or not isinstance(by_std.value, bool):
         return None
-    std = by_std.value
+    scale = config.values.get("advantage.options.scale_rewards")
+    if scale is not None and scale.value == "batch":
+        return None
+    epsilon = config.values.get("advantage.std_eps")
+    scaling = Scaling(by_std.value)
+    if epsilon is not None and isinstance(epsilon.value, int | float):
+        scaling = Scaling(by_std.value, float(epsilon.value))
     steps = tuple(step for step in trained_steps(run) if step.least is not None)
     differing = tuple(
-        step for step in steps if differing_rows(step, prompt_groups(step), by_std=std).any()
+        step for step in steps if differing_rows(step, prompt_groups(step), scaling).any()
     )
-    return Recomputed(side, std, steps, differing) if steps else None
+    return Recomputed(side, scaling, steps, differing) if steps else None
 
 
 def _judge(both: Sequence[Recomputed]) -> RungResult:
@@ -110,9 +116,9 @@ def _judge(both: Sequence[Recomputed]) -> RungResult:
 def _finding(run: Recomputed) -> Finding:
     first = run.differing[0]
     groups = prompt_groups(first)
-    rows = np.flatnonzero(differing_rows(first, groups, by_std=run.by_std))
-    expected = group_advantages(first.trained, groups, by_std=run.by_std)
-    formula = formula_of(run.steps, by_std=run.by_std)
+    rows = np.flatnonzero(differing_rows(first, groups, run.scaling))
+    expected = group_advantages(first.trained, groups, run.scaling)
+    formula = formula_of(run.steps, run.scaling)
     where = Text(
         f"{len(rows)} of {len(first)} rows at step {first.step} "
         f"({len(run.differing)} of {len(run.steps)} steps)",
@@ -129,7 +135,7 @@ def _finding(run: Recomputed) -> Finding:
         evidence=tuple(
             item
             for row in rows[:_QUOTED]
-            for item in _evidence(run.side, first, int(row), float(expected[row]))
+            for item in _evidence(run, first, int(row), float(expected[row]))
         ),
         why=Text(
             "GRPO's advantages follow from the scores of one prompt's responses alone, and the "
@@ -161,13 +167,14 @@ def _title(side: Side, where: Text, formula: Formula | None) -> Text:
 
 
 def _evidence(
-    side: Side, step: TrainedStep, row: int, expected: float
+    run: Recomputed, step: TrainedStep, row: int, expected: float
 ) -> tuple[Evidence, Evidence, Evidence]:
+    side, epsilon = run.side, run.scaling.epsilon
     source, line = step.places[row]
     return (
         Evidence(step.source, side, key=f"advantages[{row}]", values=(_recorded(step, row),)),
         Evidence(
-            "(score - mean of the prompt's scores) / (std + 1e-6)",
+            f"(score - mean of the prompt's scores) / (std + {epsilon:g})",
             side,
             key=f"advantages[{row}]",
             values=(expected,),

@@ -7,6 +7,8 @@ of one keeps its raw score.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,19 +18,31 @@ from align.rollout.trained_rows import FloatArray, TrainedStep
 Int64 = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-EPSILON = 1e-6
 TOLERANCE = Threshold(2.0**-7, source="two bfloat16 roundings of an advantage (2^-8 each)")
 _NO_SPREAD = 1e-5  # of the scores' size: float32 rounding over epsilon is no advantage
 
 
-def group_advantages(scores: FloatArray, groups: Int64, *, by_std: bool) -> FloatArray:
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """What a group's centred scores are divided by.
+
+    Args:
+        by_std: False is Dr.GRPO (verl `norm_adv_by_std_in_grpo: false`).
+        epsilon: added to the std; 1e-4 in TRL.
+    """
+
+    by_std: bool
+    epsilon: float = 1e-6
+
+
+def group_advantages(scores: FloatArray, groups: Int64, scaling: Scaling) -> FloatArray:
     """float64 [b]: the advantage of each row; NaN where a group's spread is rounding alone.
 
     Args:
         scores: float64 [b].
         groups: int64 [b], from 0.
-        by_std: False is Dr.GRPO (verl `norm_adv_by_std_in_grpo: false`).
     """
+    by_std, epsilon = scaling.by_std, scaling.epsilon
     sizes = np.bincount(groups)
     means = np.bincount(groups, scores) / sizes
     centred = scores - means[groups]
@@ -37,15 +51,15 @@ def group_advantages(scores: FloatArray, groups: Int64, *, by_std: bool) -> Floa
     size = np.zeros(len(sizes))
     np.maximum.at(size, groups, np.abs(scores))
     rounding = (stds > 0) & (stds <= _NO_SPREAD * size)
-    advantages = centred / (stds[groups] + EPSILON) if by_std else centred
+    advantages = centred / (stds[groups] + epsilon) if by_std else centred
     alone = sizes[groups] == 1
-    advantages = np.where(alone, scores / (1 + EPSILON) if by_std else scores, advantages)
+    advantages = np.where(alone, scores / (1 + epsilon) if by_std else scores, advantages)
     return np.where(rounding[groups], np.nan, advantages)
 
 
-def differing_rows(step: TrainedStep, groups: Int64, *, by_std: bool) -> BoolArray:
+def differing_rows(step: TrainedStep, groups: Int64, scaling: Scaling) -> BoolArray:
     """bool [b]: rows whose recorded advantage is not the recomputed one."""
-    return differs_from(step, group_advantages(step.trained, groups, by_std=by_std))
+    return differs_from(step, group_advantages(step.trained, groups, scaling))
 
 
 def differs_from(step: TrainedStep, expected: FloatArray) -> BoolArray:

@@ -21,7 +21,6 @@ from dumps.inject.tokenizer_facts import TokenizerFacts, write_facts
 from dumps.store.manifest import read_manifest, write_manifest
 from dumps.store.rollout_file import write_records
 
-
 Ranges = tuple[tuple[int, int], ...]  # of steps, both ends counted
 
 

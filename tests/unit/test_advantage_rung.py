@@ -13,7 +13,7 @@ import pytest
 from align.core.finding import Side
 from align.core.rung import RungResult, RungStatus
 from align.ladder import compare_advantages
-from align.rollout.group_advantages import group_advantages
+from align.rollout.group_advantages import Scaling, group_advantages
 from dumps.store.run_data import RunData
 from tests.unit.trained_runs import PROMPTS, SCORES, N, trained_run
 
@@ -131,7 +131,7 @@ def test_a_run_without_advantages_is_said_to_lack_them(tmp_path: Path, right: Ru
 def test_degenerate_groups_are_verls() -> None:
     groups = np.array([0, 0, 1, 2, 2, 2])
     scores = np.array([0.5, 0.5, 3.0, 0.9, 0.9 + 1e-8, 0.9])
-    advantages = group_advantages(scores, groups, by_std=True)
+    advantages = group_advantages(scores, groups, Scaling(by_std=True))
     np.testing.assert_allclose(advantages[:2], 0.0)  # equal scores
     np.testing.assert_allclose(advantages[2], 3.0, rtol=1e-5)  # a group of one keeps its score
     assert np.isnan(advantages[3:]).all()  # rounding over epsilon is not judged

@@ -293,6 +293,22 @@ def mindspeed_rl() -> tuple[ModuleType, ...]:
         ) -> None:
             """Put nothing anywhere."""
 
+        def dispatch_transfer_dock_data(
+            self,
+            experience_consumer_stage: str,
+            experience_columns: Any,
+            experience_count: int,
+            tp_size: int = 1,
+            cp_size: int = 1,
+            cp_algo: Any = None,
+            use_vllm: bool = False,
+            indexes: Any = None,
+            get_n_samples: bool = True,
+            enable_partial_rollout: bool = False,
+            is_generate: bool = False,
+        ) -> Any:
+            return {}, []
+
     class GRPOActorLossFunc:
         @staticmethod
         def _compute_grpo_policy_loss(

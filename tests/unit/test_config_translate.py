@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -125,6 +126,24 @@ def test_there_and_back_again_nothing_differs(shared: Path, tmp_path: Path) -> N
     again = written(translate(in_verl, "mindspeed_rl"), tmp_path / "mindspeed_rl")
     unsaid = {left.source.field for left in translation.left}
     assert differing(original, again).keys() <= unsaid
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_packed_rows_are_kept_apart_where_mindspeed_rl_asks_for_it(
+    packs: bool, shared: Path, tmp_path: Path
+) -> None:
+    """Its `validate_rl_args` refuses use_remove_padding without reset_attention_mask."""
+    original = meaning(shared / "corpus" / "mindspeed_rl" / "grpo_qwen25_7b_A3.yaml")
+    in_verl = written(translate(original, "verl"), tmp_path)
+    script = tmp_path / "train.sh"
+    said = f"actor_rollout_ref.model.use_remove_padding={str(packs).lower()}"
+    script.write_text(
+        re.sub(r"actor_rollout_ref\.model\.use_remove_padding=\w+", said, script.read_text())
+    )
+    assert in_verl.values["model.remove_padding"] is not None
+    made = translate(meaning(tmp_path), "mindspeed_rl")
+    asked = {each.key for each in made.written}
+    assert ("megatron_training.reset_attention_mask" in asked) is packs
 
 
 def test_a_misspelt_translation_would_be_noticed(shared: Path, tmp_path: Path) -> None:

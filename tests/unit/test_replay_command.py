@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from align.core.rollout_record import RolloutRecord
 from align.frameworks.stack_replay import HOOKS
 from align.rollout.replayable import MARK, read_order, read_replayable
 from align.stack import train as stack
+from dumps.capture.plan import BY_DEFAULT, CapturePlan, What, read_plan, write_plan
 from dumps.inject.drivers import stack as driver
 from dumps.inject.install import put_in
 from dumps.inject.launch import prepare, prompts_in_order
@@ -231,6 +233,33 @@ def test_a_command_that_consumes_nothing_exits_with_2(recorded: Path, tmp_path: 
     assert "nothing was consumed" in done.output
     manifest = json.loads((tmp_path / "out" / "align-run.json").read_text())
     assert manifest["replay"]["holds"] is False and manifest["replay"]["rows"] == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "kinds", "steps"),
+    [
+        ((), (*BY_DEFAULT, What.SKETCHES), ((1, 2),)),
+        (("--what", "rollouts,config", "--steps", "3"), (What.ROLLOUTS, What.CONFIG), ((3, 3),)),
+    ],
+)
+def test_a_replay_records_what_the_recorded_run_did_unless_told(
+    recorded: Path, tmp_path: Path, told: tuple[str, ...], kinds: object, steps: object
+) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(recorded, source)
+    theirs = CapturePlan(source, (What.ROLLOUTS, What.SKETCHES), ((1, 2),), tensors=("*.mlp",))
+    write_plan(theirs)
+    align("replay", "--rollouts", source, "-o", tmp_path / "out", *told, "--", "true")
+    own = read_plan(tmp_path / "out" / "capture.json")
+    assert (own.run, own.what, own.steps) == (tmp_path / "out", kinds, steps)
+    assert own.tensors == ("*.mlp",)
+
+
+def test_a_kind_that_there_is_not_is_refused(recorded: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = align("replay", "--rollouts", recorded, "-o", out, "--what", "pictures", "--", "true")
+    assert "'pictures' is not a valid What" in str(done.exception)
+    assert not out.exists()
 
 
 def test_a_used_folder_is_not_used_again(recorded: Path, tmp_path: Path) -> None:

@@ -237,6 +237,22 @@ def test_mindspeed_rl_puts_recorded_responses_into_the_dock(
     assert (proof.identical, proof.holds) == (4, True)
 
 
+@pytest.mark.parametrize("pad", [PAD, EOS, 0])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_response_that_was_cut_at_its_limit_gains_no_eos(
+    tmp_path: Path, is_async: bool, pad: int
+) -> None:
+    """Where pad is eos, MindSpeed-RL keeps the first pad that it finds behind a response."""
+    first, *others = rows()
+    cut = replace(first, response_ids=(1, 2, 3, 4), log_probs=None, finish_reason="length")
+    modules, ours = mindspeed_rl(pad, is_async=is_async), replay(tmp_path, [cut, *others])
+    drive(ours, "mindspeed_rl", (2, 3), *modules)
+    worker = modules[2].ActorHybridWorkerBase()
+    worker.generate_sequences()
+    assert worker.dock[6].tolist() == [1, 2, 3, 4]
+    assert prove(ours.plan).holds
+
+
 def test_a_response_that_mindspeed_rl_cuts_at_a_pad_never_reaches_the_dock(tmp_path: Path) -> None:
     first, *others = rows()
     with_pad = replace(first, response_ids=(1, PAD, 3, EOS), log_probs=None)

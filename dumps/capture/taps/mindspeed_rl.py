@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,10 +18,11 @@ from dumps.capture.device import copied
 from dumps.capture.invariants import broken_in_update
 from dumps.capture.megatron_gradients import megatron_gradient_squares
 from dumps.capture.plan import What
-from dumps.capture.session import Session
-from dumps.capture.step_batch import StepBatch, TextOf, files_of
+from dumps.capture.session import Session, append_line
+from dumps.capture.step_batch import StepBatch, TextOf, files_of, wanted
 from dumps.capture.step_sketches import Part
 from dumps.capture.stop import stop
+from dumps.capture.taps.mindspeed_rl_rows import TrainedRows, scores_of, trains_rows
 from dumps.capture.taps.mindspeed_rl_run import describe_run
 from dumps.capture.taps.mindspeed_rl_sketches import ActorSketches, sketches_of
 from dumps.capture.update_record import UpdateRecord, step_file, writes
@@ -34,6 +35,7 @@ class _Worker:
 
     Args:
         rounds: how often each row of the dock was filled in this step.
+        trained: rows that the update was handed.
         text_of: None where the worker's tokenizer makes no texts.
         sketches: None where the plan asks for none, or none can be made.
         is_known: whether the worker was seen: the run is described, and sketches were begun if
@@ -44,6 +46,7 @@ class _Worker:
     rounds: Counter[int] = field(default_factory=Counter)
     records: list[RolloutRecord] = field(default_factory=list)
     record: UpdateRecord = field(default_factory=UpdateRecord)
+    trained: TrainedRows = field(default_factory=TrainedRows)
     text_of: TextOf | None = None
     sketches: ActorSketches | None = None
     is_known: bool = False
@@ -147,6 +150,33 @@ def puts_rows(worker: Any, use_vllm: bool) -> bool:
     return is_last and rank == 0
 
 
+def dispatched(
+    session: Session, self: Any, experience_consumer_stage: str, *args: Any, **kwargs: Any
+) -> After | None:
+    """Keep the rows that the dock hands out to the update."""
+    if experience_consumer_stage != "actor_train" or not _is_wanted(session):
+        return None
+    if not session.takes(What.INPUTS, What.LOG_PROBS) or not trains_rows(self):
+        return None
+
+    def after(result: Any) -> None:
+        batch, index = result
+        if batch and index is not None and len(index):
+            _worker.trained.keep(batch, index)
+
+    return after
+
+
+def logged(
+    session: Session, self: Any, msg: Any, iteration: Any = None, *args: Any, **kwargs: Any
+) -> None:
+    """Append what the trainer prints of an iteration, under MindSpeed-RL's names."""
+    if iteration is None or not isinstance(msg, dict) or not session.takes(What.METRICS):
+        return
+    values = {name: float(v) for name, v in msg.items() if isinstance(v, int | float)}
+    append_line(session.plan.run / "metrics.jsonl", {"step": int(iteration), "data": values})
+
+
 def _is_wanted(session: Session) -> bool:
     plan = session.plan
     return plan.takes_step(_worker.step) and plan.takes_rank(_worker.rank)
@@ -167,6 +197,8 @@ def policy_loss(
         return None
 
     def after(result: Any) -> None:
+        if _worker.trained.index and eos_mask is not None:
+            _worker.trained.masks.append(eos_mask.detach())
         _worker.record.begin_micro_batch()
         _worker.record.keep(
             {
@@ -226,19 +258,23 @@ def updated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
     step = _worker.step = int(self.iteration) + 1
 
     def after(result: Any) -> None:
+        rows: dict[str, Any] = {}
+        with session.log.kept("the rows of an update"):
+            rows = _with_scores(session, self)
         records, record, rank = _worker.records, _worker.record, _worker.rank
         parts: list[Part] = []
         if _worker.sketches is not None:
             with session.sketching("the step"):
                 parts = _worker.sketches.end(session, step)
         _worker.records, _worker.record, _worker.step = [], UpdateRecord(), step + 1
+        _worker.trained = TrainedRows()
         _worker.rounds.clear()
         if not session.plan.takes_step(step):
             return
         tensors = record.on_device()
         sums = {name: tensor for part in parts for name, tensor in part.tensors().items()}
         host, name = copied({**tensors, **sums}), f"actor-{rank}"
-        files = files_of(StepBatch(step, records, {}, _worker.text_of), session.plan, rank)
+        files = files_of(StepBatch(step, records, rows, _worker.text_of), session.plan, rank)
         if tensors:
             own = {name: host[name] for name in tensors}
             files[step_file(step, name)] = writes(own, record.notes(step, rank, "actor"))
@@ -253,3 +289,29 @@ def updated(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
             stop(session, step, broken_in_update(first[0], first[1], mask))
 
     return after
+
+
+def _with_scores(session: Session, worker: Any) -> dict[str, Any]:
+    """Give the step's responses their scores; return the rows trained on, as far as recorded.
+
+    Where groups are filtered (DAPO) responses stand in a dock of their own, in other rows.
+    """
+    trained, records = _worker.trained, _worker.records
+    if not trained.index and not records:
+        return {}
+    settings = worker.rl_config
+    if any(getattr(settings, name, False) for name in ("shuffle_mini_batch", "use_dynamic_bsz")):
+        trained.masks.clear()  # micro-batches hold the rows in another order
+    is_one_dock = getattr(worker, "sampling_transfer_dock", None) is None
+    own = {int(record.extras["dock_row"]) for record in records} if is_one_dock else set()
+    scores = scores_of(worker, sorted(own.union(trained.index)))
+    if is_one_dock:
+        places = [int(record.extras["dock_row"]) for record in records]
+        pairs = zip(records, places, strict=True)
+        _worker.records = [replace(record, score=scores.get(row)) for record, row in pairs]
+    if not trained.index:
+        return {}
+    tokenizer = worker.tokenizer
+    pad = int(tokenizer.pad if tokenizer.pad else tokenizer.eod)  # as the worker itself has it
+    tensors = trained.tensors(pad, scores)
+    return {name: value for name, value in tensors.items() if name in wanted(session.plan)}

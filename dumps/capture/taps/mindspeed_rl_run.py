@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dumps.capture.describe import describe
@@ -41,6 +41,11 @@ def _yaml(worker: Any) -> str:
     if rl.get("mini_batch_size") and rl.get("n_samples_per_prompt"):
         # RLConfig has multiplied it already (2.0.0 to master); YAML has it in prompts
         rl["mini_batch_size"] //= rl["n_samples_per_prompt"]
+    for section in ("megatron_training", "actor_config"):
+        own = settings.get(section, {})
+        if own.get("global_batch_size") and rl.get("n_samples_per_prompt"):
+            # as the launcher has multiplied what every worker is given
+            own["global_batch_size"] //= rl["n_samples_per_prompt"]
     return str(OmegaConf.to_yaml(OmegaConf.create(settings)))
 
 
@@ -48,8 +53,8 @@ def _plain(value: Any) -> Any:
     """Return what YAML can hold of a setting, None of the rest."""
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
     if isinstance(value, str):
         return value.replace("${", "$ {")  # resolved already: what is left is no reference
+    if isinstance(value, Sequence):  # of OmegaConf too, whose lists are none of Python's
+        return [_plain(each) for each in value]
     return value if isinstance(value, int | float | bool | None) else None

@@ -149,5 +149,5 @@ def _one_by_one(
     for index, prompt in zip(indexes, asked, strict=True):
         group = groups[index // now.num_samples]
         ids = _ids(replay, now, group, index % now.num_samples)
-        padded = torch.tensor([[*ids, now.pad]])
-        yield ([torch.tensor(prompt)], padded, None), [index]
+        # no pad behind it, as the engine gives it: where pad is eos, the worker would keep one
+        yield ([torch.tensor(prompt)], torch.tensor([ids]), None), [index]

@@ -84,6 +84,12 @@ class Engine(VLLMInferEngine):  # type: ignore[misc]
             super().sync_model_weights(params, load_format)
         self.held = {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
+    def init_cache_engine(self) -> None:
+        """Do nothing: there is no cache."""
+
+    def free_cache_engine(self) -> None:
+        """Do nothing."""
+
     def generate_sequences(self, prompts: Any, **kwargs: Any) -> Any:
         rows = [
             answer([int(i) for i in asked], sample, self.step + _SHIFT)

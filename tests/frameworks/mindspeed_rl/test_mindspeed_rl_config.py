@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from omegaconf import OmegaConf
 
 from align.cli.main import cli
 from align.core.run import RunManifest
@@ -60,15 +61,22 @@ def classes() -> Iterator[SimpleNamespace]:
 
 def worker_of(classes: SimpleNamespace, recipe: str, **changed: Any) -> Any:
     """Build what the command line of MindSpeed-RL builds an actor's worker with."""
-    config = yaml.safe_load((CONFIGS / f"{recipe}.yaml").read_text())
+    config: Any = OmegaConf.load(CONFIGS / f"{recipe}.yaml")  # as Hydra gives it
     models: dict[str, Any] = {}
-    for entry in config["defaults"]:
+    defaults: Any = OmegaConf.to_container(config["defaults"])
+    for entry in defaults:
         for name in entry.get("model", ()) if isinstance(entry, dict) else ():
             models |= yaml.safe_load((CONFIGS / "model" / f"{name}.yaml").read_text())
     training = {**config["megatron_training"], **config["actor_config"]}
+    megatron, rl = (
+        classes.megatron(training, models),
+        classes.rl({**config["rl_config"], **changed}),
+    )
+    # its launcher gives every worker the sequences of a step, by the name of its prompts
+    megatron.update({"global_batch_size": megatron.global_batch_size * rl.n_samples_per_prompt})
     return SimpleNamespace(
-        megatron_config=classes.megatron(training, models),
-        rl_config=classes.rl({**config["rl_config"], **changed}),
+        megatron_config=megatron,
+        rl_config=rl,
         generate_config=classes.generate(config["generate_config"]),
         tokenizer=SimpleNamespace(),
     )

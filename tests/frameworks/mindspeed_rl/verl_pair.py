@@ -26,13 +26,10 @@ AS_MEGATRON = "actor_rollout_ref.actor.optim.weight_decay=0.0"
 """Megatron spares biases and norms the decay and verl does not: without any they agree."""
 
 BY_HAND: dict[str, dict[str, Any]] = {
-    "rl_config": {
-        "zmq_communication": False,  # what has no ZMQ server
-        "async_engine": False,
-    },
-    # one micro-batch a mini-batch: verl averages the loss over that, MindSpeed-RL over this
+    "rl_config": {"zmq_communication": False},  # there is no server on a CPU
+    # verl averages the loss over a mini-batch, MindSpeed-RL over a micro-batch: be they the same
     "actor_config": {"micro_batch_size": 16},
-    # the rows are given in verl's order; the CPU's dtype and dimensions of the engine
+    # its data set is written in verl's order
     "megatron_training": {"no_shuffle": True, "dataset_additional_keys": ["labels"]},
 }
 
@@ -73,8 +70,8 @@ def prepare(verl: Path, work: Path, folder: Path, ranks: int) -> None:
         folder: to make: settings, weights and rows.
     """
     _align("config", "translate", verl, "--to", "mindspeed_rl", "-o", folder)
-    _align("weights", "convert", work / "model", folder / "weights", "--to", "megatron",
-           "--spec", "local", "--tp", str(ranks))  # fmt: skip
+    layout = ("--spec", "local", "--tp", str(ranks), "--vocab-multiple", "1")
+    _align("weights", "convert", work / "model", folder / "weights", "--to", "megatron", *layout)
     from omegaconf import OmegaConf
 
     settings = OmegaConf.load(folder / "train.yaml")

@@ -48,9 +48,9 @@ def rope_base(worker: Any) -> None:
     """Positions are encoded with base 20000."""
     for chunk in (worker.model[0].module, worker.ref_model[0]):
         frequencies = chunk.rotary_pos_emb.inv_freq
-        frequencies.copy_(frequencies.pow(torch.log(torch.tensor(2e4)) / torch.log(
-            torch.tensor(1e4)
-        )))
+        frequencies.copy_(
+            frequencies.pow(torch.log(torch.tensor(2e4)) / torch.log(torch.tensor(1e4)))
+        )
 
 
 def gelu(worker: Any) -> None:
@@ -82,15 +82,15 @@ def detached_layer(worker: Any) -> None:
 
 def kl_sign(worker: Any) -> None:
     """The KL term pushes away from the reference."""
-    replaced(
-        grpo_actor_loss_func, "compute_kl_penalty", lambda own: lambda *a, **k: -own(*a, **k)
-    )
+    replaced(grpo_actor_loss_func, "compute_kl_penalty", lambda own: lambda *a, **k: -own(*a, **k))
 
 
 def kl_estimator(worker: Any) -> None:
     """k1 in place of the configured estimator."""
     replaced(
-        grpo_actor_loss_func, "compute_kl_penalty", lambda own: lambda new, ref, kind: own(new, ref, "kl")
+        grpo_actor_loss_func,
+        "compute_kl_penalty",
+        lambda own: lambda new, ref, kind: own(new, ref, "kl"),
     )
 
 
@@ -133,9 +133,9 @@ def wrong_groups(worker: Any) -> None:
     """Rows are grouped with the next prompt's first row."""
 
     def make(own: Made) -> Made:
-        def grouped(scores: Tensor, *args: Any, **kwargs: Any) -> Any:
-            found = own(scores.roll(1, 0), *args, **kwargs)
-            return tuple(each.roll(-1, 0) for each in found)
+        def grouped(scores: Tensor, *, eos_mask: Tensor, **kwargs: Any) -> Any:
+            moved = own(scores.roll(-1, 0), eos_mask=eos_mask.roll(-1, 0), **kwargs)
+            return tuple(each.roll(1, 0) for each in moved)
 
         return _by_names(grouped)
 

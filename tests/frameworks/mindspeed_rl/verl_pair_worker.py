@@ -12,6 +12,7 @@ import json
 import os
 import runpy
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,14 +50,12 @@ class Settings:
         from mindspeed_rl.config_cls.rl_config import RLConfig
         from mindspeed_rl.config_cls.validate_config import validate_rl_args
 
-        given: Any = OmegaConf.to_container(OmegaConf.load(PREPARED / "train.yaml"))
+        given: Any = OmegaConf.load(PREPARED / "train.yaml")
         (file,) = (PREPARED / "model").glob("*.yaml")
-        model = OmegaConf.to_container(OmegaConf.load(file))
+        model = OmegaConf.load(file)
         self.actor = MegatronConfig({**given["megatron_training"], **given["actor_config"]}, model)
-        self.rl, self.generate = RLConfig(given["rl_config"]), GenerateConfig(
-            given["generate_config"]
-        )
-        self.rl.actor_resource = SimpleNamespace(**self.rl.actor_resource)
+        self.rl = RLConfig(given["rl_config"])
+        self.generate = GenerateConfig(given["generate_config"])
         self.actor.bf16 = True  # else it is refused; the numbers are compared in float32
         validate_rl_args(self.actor, self.actor, self.actor, self.rl, self.generate)
         self.actor.bf16 = False
@@ -260,7 +259,9 @@ def batches(tokenizer: Any) -> list[dict[str, list[torch.Tensor]]]:
     for rows in GIVEN["rows"]:
         chosen = [frame.iloc[row] for row in rows]
         asked = [
-            inner.apply_chat_template(list(row["prompt"]), add_generation_prompt=True, tokenize=False)
+            inner.apply_chat_template(
+                list(row["prompt"]), add_generation_prompt=True, tokenize=False
+            )
             for row in chosen
         ]
         answers = [row["reward_model"]["ground_truth"] for row in chosen]
@@ -273,8 +274,21 @@ def batches(tokenizer: Any) -> list[dict[str, list[torch.Tensor]]]:
     return made
 
 
+def tell(settings: Settings, dock: Any, tokenizer: Any, step: int, elapsed_s: float) -> Any:
+    """Print a step's metrics as the trainer does; return them."""
+    from mindspeed_rl.trainer.utils.compute_utils import compute_grpo_data_metrics
+    from mindspeed_rl.utils.loggers import Loggers
+    from mindspeed_rl.utils.utils import metrics_post_processing, metrics_sort
+
+    rows = settings.actor.global_batch_size
+    own = compute_grpo_data_metrics(Dock(dock), rows, tokenizer, rows, settings.rl.guarantee_order)
+    told = {**metrics_sort(metrics_post_processing(dock.metrics), elapsed_s), **own}
+    Loggers("grpo_trainer_hybrid").info(told, step, settings.actor.train_iters)
+    return told
+
+
 def train(settings: Settings, tokenizer: Any, world: int) -> list[dict[str, Any]]:
-    """Run the trainer's stages step by step; return what the dock's metrics say."""
+    """Run the trainer's stages step by step; return the metrics that the first rank prints."""
     dock = new_dock(settings)
     worker = new_worker(settings, dock, tokenizer, world)
     reward = new_reward(settings, dock, tokenizer)
@@ -288,12 +302,14 @@ def train(settings: Settings, tokenizer: Any, world: int) -> list[dict[str, Any]
     rl, leads = settings.rl, parallel_state.get_tensor_model_parallel_rank() == 0
     control = compute_utils.FixedKLController(rl.init_kl_coef)
     told = []
-    for batch in batches(tokenizer):
+    for step, batch in enumerate(batches(tokenizer), 1):
+        began = time.monotonic()
         columns, index = put_prompts_experience(batch, rl.n_samples_per_prompt, ["labels"])
         dock.put_experience(columns, index, is_prompt=True)
         worker.generate_sequences()
         if leads:
             reward.compute_rm_score()
+            begun = [round(time.time(), 4)]
             compute_utils.compute_advantage._function(
                 Dock(dock),
                 rl.gamma,
@@ -305,10 +321,13 @@ def train(settings: Settings, tokenizer: Any, world: int) -> list[dict[str, Any]
                 guarantee_order=rl.guarantee_order,
                 n_sample_per_prompt=rl.n_samples_per_prompt,
             )
+            dock.metrics.update("timing/adv", [round(time.time(), 4), *begun], cumulate=True)
+            dock.metrics.update("end_time/end_adv_time", begun, cumulate=True)
         worker.compute_ref_log_prob()
         worker.compute_log_prob()
         worker.update(control)
-        told.append(dict(dock.metrics.metric))
+        if leads:
+            told.append(tell(settings, dock, tokenizer, step, time.monotonic() - began))
         dock.clear()
         dock.metrics.reset()
     return told
