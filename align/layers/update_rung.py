@@ -26,6 +26,7 @@ _ACTS = Mechanism(Rung.OPTIMIZER, Strength.SEMANTIC)
 _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
 _ROUNDED = Threshold(0.999, "a float32 number is one of bfloat16 by chance once in 65,536")
 _ONE_FACTOR = Threshold(0.01, "error of a factor regressed on sketches of 256 numbers")
+_AGREE = Threshold(0.01, "errors of gradients above this are no rounding of float32")
 _NOT_ROUNDED = Threshold(0.5, _ROUNDED.source)
 
 
@@ -43,7 +44,7 @@ def compare(reference: RunData, candidate: RunData) -> RungResult | None:
     forward = forward_walk(pair)
     gradients = compare_gradients(pair.reference, pair.candidate, before=forward.worst)
     agree = not any(w.departure for w in (forward, gradients.outputs, gradients.parameters))
-    updates = _first_updates(pair.reference, pair.candidate)
+    updates = _both(pair.reference, pair.candidate, Phase.UPDATE)
     if not agree or not updates:
         return _result(findings, 0, 0.0) if findings else None
     worst = max(difference(*both).relative for both in updates.values())
@@ -61,7 +62,29 @@ def compare(reference: RunData, candidate: RunData) -> RungResult | None:
             decay_finding(updates, pair.reference, pair.candidate)
             or _update_finding(updates, floor, pair.reference, pair.candidate)
         )
+    if not findings:
+        findings += _later(pair.reference, pair.candidate)
     return _result(findings, len(updates), worst)
+
+
+def _later(reference: CapturedStep, candidate: CapturedStep) -> list[Finding]:
+    """Find a later update of the step that differs although its gradients agree.
+
+    A first update of Adam hides its betas, and what it remembers of earlier ones.
+    """
+    numbers = {update for _, update in reference.of(Phase.UPDATE)}
+    for number in sorted(numbers - {0}):
+        gradients = _both(reference, candidate, Phase.PARAMETER_GRADIENT, number)
+        updates = _both(reference, candidate, Phase.UPDATE, number)
+        if not gradients or not updates:
+            continue
+        error = max(difference(*both).relative for both in gradients.values())
+        if error > _AGREE.value:
+            return []
+        floor = update_floor(error)
+        if max(difference(*both).relative for both in updates.values()) > floor.value:
+            return [_update_finding(updates, floor, reference, candidate, number)]
+    return []
 
 
 def moment_factor(reference: CapturedStep, candidate: CapturedStep, moment: str) -> float | None:
@@ -110,12 +133,17 @@ def _first(step: CapturedStep, phase: str) -> dict[str, TensorRecord]:
     return {name: record for (name, update), record in step.of(phase).items() if update == 0}
 
 
-def _first_updates(
-    reference: CapturedStep, candidate: CapturedStep
+def _both(
+    reference: CapturedStep, candidate: CapturedStep, phase: str, number: int = 0
 ) -> dict[str, tuple[TensorRecord, TensorRecord]]:
-    own, other = (_first(step, Phase.UPDATE) for step in (reference, candidate))
-    common = [name for name in own if name in other]
-    return {n: (own[n], other[n]) for n in common if own[n].digest == other[n].digest}
+    """Return what both runs recorded of one update, by parameter."""
+    own, other = reference.of(phase), candidate.of(phase)
+    common = [address for address in own if address in other and address[1] == number]
+    return {
+        address[0]: (own[address], other[address])
+        for address in common
+        if own[address].digest == other[address].digest
+    }
 
 
 def decay_finding(
@@ -240,7 +268,10 @@ def _update_finding(
     floor: Threshold,
     reference: CapturedStep,
     candidate: CapturedStep,
+    number: int = 0,
 ) -> Finding:
+    """Say which update differs most; ``number`` counts the updates of the step."""
+    late = Text(f" at update {number}", f"（第 {number} 次更新）") if number else Text("", "")
     found = {name: difference(*both) for name, both in updates.items()}
     name = max(found, key=lambda each: found[each].relative)
     worst = found[name]
@@ -249,9 +280,9 @@ def _update_finding(
         rung=Rung.OPTIMIZER,
         severity=Severity.ERROR,
         title=Text(
-            f"equal gradients become other updates: {name} by {worst.relative:.2g}, where rounding "
-            f"explains {floor.value:.2g}",
-            f"相同的梯度得到不同的更新：{name} 相对误差 {worst.relative:.2g}，"
+            f"equal gradients become other updates{late.en}: {name} by {worst.relative:.2g}, where "
+            f"rounding explains {floor.value:.2g}",
+            f"相同的梯度得到不同的更新{late.zh}：{name} 相对误差 {worst.relative:.2g}，"
             f"而舍入只能解释 {floor.value:.2g}",
         ),
         reference=updates[name][0].l2,

@@ -160,6 +160,37 @@ def test_another_update_of_equal_gradients_is_explained(
     assert said in finding.title.en
 
 
+def twice_updated(folder: Path, *, forgets: bool = False) -> RunData:
+    """Record a step of two updates on the same rows; the optimizer may forget the first."""
+    model = tiny_qwen2()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with sketched_step(model, folder, 1, FailureLog(folder, "test")) as recorder:
+        record_parameters(recorder, model, Phase.PARAMETER)
+        for update in range(2):
+            recorder.update = update
+            optimizer.zero_grad()
+            loss_of(model, batch()).backward()
+            record_gradients(recorder, model)
+            before = parameters_of(model)
+            optimizer.step()
+            record_update(recorder, model, before)
+            record_moments(recorder, model, optimizer)
+            if forgets:
+                optimizer.state.clear()
+    return RunData(discover([folder]))
+
+
+def test_a_later_update_is_compared_where_its_gradients_agree(tmp_path: Path) -> None:
+    own, other = twice_updated(tmp_path / "own"), twice_updated(tmp_path / "other", forgets=True)
+    result = update_rung.compare(own, other)
+    assert result is not None
+    (finding,) = result.findings
+    assert finding.id == "optimizer.update"
+    assert "other updates at update 1" in finding.title.en
+    again = update_rung.compare(own, twice_updated(tmp_path / "again"))
+    assert again is not None and again.findings == ()
+
+
 def test_equal_updates_are_aligned_and_engines_in_sync(tmp_path: Path) -> None:
     runs = trained(tmp_path / "own"), trained(tmp_path / "other")
     update = update_rung.compare(*runs)
