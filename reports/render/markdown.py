@@ -49,10 +49,21 @@ def code(text: str) -> str:
         return f"<code>{escape(text)}</code>"
     if not text.strip():
         return "``` ```"
-    longest = max((len(list(run)) for tick, run in groupby(text) if tick == "`"), default=0)
-    fence = "`" * (longest + 1)
+    fence = "`" * (_longest_run(text) + 1)
     pad = " " if text[0] in "` " or text[-1] in "` " else ""
     return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def block(text: str) -> str:
+    """Return a block of code that can be copied line by line."""
+    fence = "`" * max(3, _longest_run(text) + 1)
+    lines = (visible(line) for line in text.splitlines())
+    return "\n".join((f"{fence}sh", *lines, fence))
+
+
+def _longest_run(text: str) -> int:
+    """Return the length of the longest run of backticks."""
+    return max((len(list(run)) for tick, run in groupby(text) if tick == "`"), default=0)
 
 
 def _one_line(text: str) -> str:
@@ -82,6 +93,7 @@ def _environment(lang: str) -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     environment.filters.update(
+        block=block,
         code=lambda text: code(plain(text)),
         cell=lambda cell: prose(cell) if isinstance(cell, Text) else code(cell),
         prose=prose,

@@ -156,7 +156,8 @@ def test_a_grid_is_shown_with_what_its_axes_are(reports_of: dict[str, Report], l
 def test_the_next_run_is_shown_with_its_commands_escaped(
     reports_of: dict[str, Report], lang: str
 ) -> None:
-    run = NextRun(Text("Repeat", "重复"), Text("w", "w"), ("align report a <b> | tee c",))
+    commands = "align report a <b> | tee c", "align capture \\\n  -o ```run```"
+    run = NextRun(Text("Repeat", "重复"), Text("w", "w"), commands)
     report = dataclasses.replace(reports_of["clean"], next_run=run)
     page = drawn(report, lang)
     box = page.partition('class="next-run"')[2].partition("</section>")[0]
@@ -164,4 +165,6 @@ def test_the_next_run_is_shown_with_its_commands_escaped(
     assert "<pre><code>align report a &lt;b&gt; | tee c</code></pre>" in box
     assert 'class="next-run"' not in drawn(reports_of["clean"], lang)
     text = markdown.render(to_document(report), lang)
-    assert labels.WORDS["next_run"].in_language(lang) in text and "tee c" in text
+    assert labels.WORDS["next_run"].in_language(lang) in text
+    assert "\n```sh\nalign report a <b> | tee c\n```\n" in text
+    assert "\n````sh\nalign capture \\\n  -o ```run```\n````\n" in text
