@@ -162,7 +162,7 @@ def test_the_next_run_is_shown_with_its_commands_escaped(
     page = drawn(report, lang)
     box = page.partition('class="next-run"')[2].partition("</section>")[0]
     assert run.title.in_language(lang) in box
-    assert "<pre><code>align report a &lt;b&gt; | tee c</code></pre>" in box
+    assert "<pre><code>align report a &lt;b&gt; | tee c\n" in box
     assert 'class="next-run"' not in drawn(reports_of["clean"], lang)
     text = markdown.render(to_document(report), lang)
     assert labels.WORDS["next_run"].in_language(lang) in text

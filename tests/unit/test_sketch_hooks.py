@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from align.layers.captured import CapturedStep, captured_steps
 from align.layers.forward_rung import activations
+from align.layers.start import POSITIONS
 from align.layers.measure import difference
 from align.layout.address import Address
 from dumps.capture.failures import FailureLog
@@ -115,7 +116,8 @@ def test_every_module_and_what_closes_attention_and_mlp_is_recorded(tmp_path: Pa
     names = {name for name, _ in step.of(Phase.FORWARD)}
     assert {n for n, _ in tiny_qwen2().named_modules() if n} == names | {"model.layers"}
     assert ("model.layers.0.self_attn.o_proj", 0) in step.of(Phase.INPUT)
-    assert len(activations(step)) == len(names) + len(step.of(Phase.INPUT))
+    inputs = step.of(Phase.INPUT).keys() - {POSITIONS}
+    assert len(activations(step)) == len(names) + len(inputs)
 
 
 class Blocks(nn.Module):
