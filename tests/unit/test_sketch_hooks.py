@@ -16,8 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 from align.layers.captured import CapturedStep, captured_steps
 from align.layers.forward_rung import activations
-from align.layers.start import POSITIONS
 from align.layers.measure import difference
+from align.layers.start import POSITIONS
 from align.layout.address import Address
 from dumps.capture.failures import FailureLog
 from dumps.capture.sketch import recorder as recorder_module
