@@ -4,6 +4,8 @@
 
 The model is that of msprobe's harness (Qwen2, 8 layers of 512 features, 512 tokens, random
 weights). By turns, so that other work on the machine, which comes and goes, falls on both alike.
+"Plain sums" is the least that a capture of outputs and their gradients can do with torch's
+operators: extremes, norm and one product with signs a tensor, no keys, no parameters, no files.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from benchmarks.sketch_adapter import Sketches
+from dumps.capture.sketch.hash import SIDE
 
 
 def main() -> None:
@@ -37,7 +41,11 @@ def main() -> None:
             step(model, ids)
             sketches.stop()
 
-        kinds = {"bare": lambda: step(model, ids), "sketched": sketched}
+        kinds = {
+            "bare": lambda: step(model, ids),
+            "plain sums": lambda: plainly_summed(model, ids),
+            "sketched": sketched,
+        }
         seconds = by_turns(kinds, arguments.steps)
     bare = seconds["bare"]
     print(f"{arguments.threads} threads, load average {os.getloadavg()[0]:.0f}\n")
@@ -72,6 +80,34 @@ def step(model: nn.Module, ids: Tensor) -> None:
     """Compute the gradients of a batch."""
     model.zero_grad(set_to_none=True)
     model(input_ids=ids, labels=ids).loss.backward()
+
+
+def plainly_summed(model: nn.Module, ids: Tensor) -> None:
+    """Compute the gradients of a batch, and sums of every module's output and its gradient."""
+    rows = torch.randint(0, 2, (SIDE, ids.numel())).float() * 2 - 1
+    columns: dict[int, Tensor] = {}
+    kept: list[tuple[Tensor, ...]] = []
+
+    def keep(tensor: Tensor) -> None:
+        flat = tensor.detach().flatten(0, -2)
+        width = flat.shape[1]
+        if width not in columns:
+            signs = torch.randint(0, 2, (width, SIDE)).float() * 2 - 1
+            columns[width] = torch.cat([signs, torch.ones(width, 1)], 1)
+        product = rows[:, : len(flat)] @ (flat @ columns[width])
+        kept.append((*torch.aminmax(flat), torch.linalg.vector_norm(flat), product))
+
+    def hook(module: nn.Module, args: object, output: Any) -> None:
+        tensor = output[0] if isinstance(output, tuple) else output
+        if isinstance(tensor, Tensor):
+            keep(tensor)
+            if tensor.requires_grad:
+                tensor.register_hook(keep)
+
+    handles = [m.register_forward_hook(hook) for name, m in model.named_modules() if name]
+    step(model, ids)
+    for handle in handles:
+        handle.remove()
 
 
 def by_turns(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dumps.store.run_data import RunData
-from dumps.store.tensor_records import SketchFile, TensorRecord
+from dumps.store.tensor_records import ENGINE_FOLDER, SketchFile, TensorRecord
 
 Address = tuple[str, int]
 """Canonical name, and optimizer step within the training step."""
@@ -67,7 +67,7 @@ def captured_steps(data: RunData) -> CapturedSteps:
 
 def merged(files: Iterable[SketchFile]) -> CapturedStep:
     """Add up what the ranks recorded of one step."""
-    ranks = sorted(files, key=lambda file: file.rank)
+    ranks = sorted(files, key=lambda f: (f"/{ENGINE_FOLDER}" in f.source, f.rank))
     records: dict[str, dict[Address, TensorRecord]] = defaultdict(dict)
     facts: dict[str, int] = defaultdict(int)
     for file in ranks:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FORMAT = "align_sketches_1"
 FOLDER = "sketches"
+ENGINE_FOLDER = "engine_"  # and the rank
 
 CLOSING = ("*.o_proj", "*.down_proj", "*.linear_proj", "*.linear_fc2", "*.dense")
 """Layers that close attention and MLP: row-parallel ones, whose inputs are recorded too."""
@@ -121,4 +122,4 @@ def sync_path(folder: Path, step: int, rank: int) -> Path:
 
 def engine_path(folder: Path, step: int, rank: int) -> Path:
     """Return where the weights are that a rank of the rollout engine has as a step begins."""
-    return folder / FOLDER / f"engine_{rank}" / f"{step}.safetensors"
+    return folder / FOLDER / f"{ENGINE_FOLDER}{rank}" / f"{step}.safetensors"
