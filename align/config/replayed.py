@@ -14,6 +14,7 @@ from align.core.run import RunManifest
 from align.core.rung import Rung
 from align.core.text import Text
 
+_DRAWS = ("config.data.", "config.rollout.")  # a model's settings act on rollouts, and train
 _TRAINED_WITH_TOO = ("config.rollout.temperature",)  # the trainer divides its logits by it
 _WHY = Text(
     "It had no say here: this run was given the recorded rows and responses, all of them the same "
@@ -34,7 +35,8 @@ def rows_were_given(manifest: RunManifest) -> bool:
 def moot(finding: Finding) -> Finding:
     """Return what a difference is in a run that was given its rows; as it was if it trains too."""
     mechanism = finding.mechanism
-    if mechanism is None or finding.id in _TRAINED_WITH_TOO:
+    draws = finding.id.startswith(_DRAWS) and finding.id not in _TRAINED_WITH_TOO
+    if mechanism is None or not draws:
         return finding
     if mechanism.strength is Strength.NONE or mechanism.acts_on not in (Rung.DATA, Rung.ROLLOUT):
         return finding

@@ -64,7 +64,12 @@ def test_what_draws_rows_or_responses_is_blamed_for_nothing(
 
 
 @pytest.mark.parametrize(
-    ("field", "acts_on"), [("rollout.temperature", Rung.ROLLOUT), ("loss.kl_coef", Rung.LOSS)]
+    ("field", "acts_on"),
+    [
+        ("rollout.temperature", Rung.ROLLOUT),
+        ("model.rms_norm_eps", Rung.ROLLOUT),
+        ("loss.kl_coef", Rung.LOSS),
+    ],
 )
 def test_what_trains_too_stays_as_it_was(field: str, acts_on: Rung) -> None:
     told = finding(field, acts_on, Severity.ERROR)
