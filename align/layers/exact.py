@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Raw = npt.NDArray[Any]
     Float64 = npt.NDArray[np.float64]
 
-CHUNK = 1 << 15
+CHUNK = 1 << 16
 """Numbers at a time: what is computed of them stays in a core's own cache."""
 TASK = 1 << 22
 _WORKERS = 2
