@@ -18,8 +18,8 @@ from dumps.store.run_data import RunData
 
 APART = Threshold(0.01, "verl's own limit of a mean difference that rounding explains, in nats")
 _SLOPE = Threshold(0.05, "one temperature step people use: 1.0 against 0.95")
-_TIMES = 10  # of the policies' own difference, which is rounding
-_EXACT = Threshold(1e-5, "float32 rounding of a log_prob of some nats, times ten")
+TIMES = 10  # of the policies' own difference, which is rounding
+EXACT = Threshold(1e-5, "float32 rounding of a log_prob of some nats, times ten")
 _ACTS = Mechanism(
     Rung.FORWARD, Strength.SEMANTIC, ("training/rollout_probs_diff*", "rollout_corr/*")
 )
@@ -130,7 +130,7 @@ def _reference_finding(pair: TrainerPair, found: LogProbs, step: int) -> Finding
     if tokens is None:
         return None
     apart = float(np.abs(tokens[1] - tokens[2]).mean())
-    if apart <= max(_TIMES * found.mean, _EXACT.value):
+    if apart <= max(TIMES * found.mean, EXACT.value):
         return None
     return Finding(
         id="forward.ref_log_prob",

@@ -17,6 +17,7 @@ from align.referee.objective import Normalisation, Objective, declared_objective
 from align.referee.on_policy import on_policy_updates
 from align.referee.recompute import Amount
 from align.referee.report import Report, reports_of
+from align.referee.training_pass import Apart, passes_apart
 from dumps.store.run_data import RunData
 
 _KEPT = 3  # misfits that a finding quotes
@@ -46,6 +47,7 @@ class Examined:
         assumed: the updates' log_probs are not recorded, and taken to be old_log_probs.
         misfits: of the first reports that have one, each its first.
         num_misfits: how many reports have one.
+        passes: at the first update, before and in training; None where updates are not recorded.
         fits: the hypotheses that give every reported number, where the declared loss does not.
     """
 
@@ -56,6 +58,7 @@ class Examined:
     misfits: tuple[Misfit, ...]
     num_misfits: int
     fits: tuple[Hypothesis, ...]
+    passes: Apart | None = None
 
     @property
     def cause(self) -> Hypothesis | None:
@@ -76,8 +79,10 @@ def examine(
     if isinstance(objective, Text):
         return objective
     kept: list[Misfit] = []
+    passes: Apart | None = None
     num_reports = num_misfits = 0
     for report in reports(run, config, objective, step):
+        passes = passes or passes_apart(report.updates[0])
         misfit = first_misfit(report, objective)
         num_reports, num_misfits = num_reports + 1, num_misfits + (misfit is not None)
         if misfit is not None and len(kept) < _KEPT:
@@ -92,7 +97,10 @@ def examine(
             "its updates are not recorded, and it does not report the loss of old_log_probs",
             "未记录其更新，且所报告的损失与 old_log_probs 的计算结果不符",
         )
-    return Examined(side, objective, num_reports, assumed, tuple(kept), num_misfits, tuple(fits))
+    return Examined(
+        *(side, objective, num_reports, assumed, tuple(kept), num_misfits, tuple(fits)),
+        passes=None if assumed else passes,
+    )
 
 
 def reports(

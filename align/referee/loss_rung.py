@@ -27,8 +27,8 @@ def compare(reference: RunData, candidate: RunData) -> RungResult:
     refused = [(side, found) for side, found in both if isinstance(found, Text)]
     if refused:
         return _missing(refused)
-    moved = training_pass_finding(dict(runs))
-    return _judge([found for _, found in both if isinstance(found, Examined)], moved)
+    examined = [found for _, found in both if isinstance(found, Examined)]
+    return _judge(examined, training_pass_finding({run.side: run.passes for run in examined}))
 
 
 def _judge(both: Sequence[Examined], moved: Finding | None) -> RungResult:

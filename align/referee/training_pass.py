@@ -13,49 +13,48 @@ from dataclasses import dataclass
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
 from align.core.rung import Rung
 from align.core.text import Text
-from align.core.threshold import Threshold
-from align.referee.captured_updates import recorded_updates
-from dumps.store.run_data import RunData
+from align.layers.temperature import APART, EXACT, TIMES
+from align.referee.update import Update
 
-_LARGE = Threshold(0.01, "verl's own limit of a mean difference that rounding explains, in nats")
-_EXACT = Threshold(1e-5, "float32 rounding of a log_prob of some nats, times ten")
-_TIMES = 10  # of the other run's difference
 _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Mean absolute difference of the two passes, nats, at the first recorded update."""
+    """Mean absolute difference of the two passes, nats, at a step's first update."""
 
     mean: float
     step: int
     source: str
 
 
-def passes_apart(run: RunData) -> Apart | None:
-    """Measure a run's first recorded update; None where none is recorded."""
-    for update in recorded_updates(run):
-        own = update.mask != 0
-        if update.number == 0 and bool(own.any()):
-            mean = float((update.log_probs - update.old_log_probs)[own].abs().mean())
-            return Apart(mean, update.step, str(update.source))
-    return None
+def passes_apart(update: Update) -> Apart | None:
+    """Measure a step's first update; None for a later one, and for one without tokens."""
+    own = update.mask != 0
+    if update.number or not bool(own.any()):
+        return None
+    mean = float((update.log_probs - update.old_log_probs)[own].abs().mean())
+    return Apart(mean, update.step, str(update.source))
 
 
-def training_pass_finding(runs: Mapping[Side, RunData]) -> Finding | None:
-    """Name the run whose two passes differ where the other run's agree."""
-    found = {side: apart for side, run in runs.items() if (apart := passes_apart(run)) is not None}
-    if len(found) < len(runs):
+def training_pass_finding(passes: Mapping[Side, Apart | None]) -> Finding | None:
+    """Name the run whose two passes differ where the other run's agree.
+
+    Args:
+        passes: of both runs; None where a run records no update.
+    """
+    found = {side: apart for side, apart in passes.items() if apart is not None}
+    if len(found) < len(passes):
         return None
     side = max(found, key=lambda each: found[each].mean)
     other = next(each for each in found if each is not side)
     worse, better = found[side], found[other]
-    if not worse.mean > max(_TIMES * better.mean, _EXACT.value):
+    if not worse.mean > max(TIMES * better.mean, EXACT.value):
         return None
     return Finding(
         id="loss.training_pass",
         rung=Rung.LOSS,
-        severity=Severity.ERROR if worse.mean > _LARGE.value else Severity.WARNING,
+        severity=Severity.ERROR if worse.mean > APART.value else Severity.WARNING,
         title=Text(
             f"the {side.value}'s log_probs move by {worse.mean:.2g} nats before any update of step "
             f"{worse.step}, from old_log_probs to training; the {other.value}'s by "

@@ -48,7 +48,7 @@ def cut_responses(pair: RolloutPair) -> Cut | None:
     """Find the side whose responses end early; None where neither's do, or ids are not recorded."""
     sides = {Side.REFERENCE: pair.reference, Side.CANDIDATE: pair.candidate}
     left = dict(zip(sides, left_over(pair.reference, pair.candidate), strict=True))
-    ids = {side: _ids(rows, left[side][:_MAX_ROWS]) for side, rows in sides.items()}
+    ids = {side: _ids(rows, left[side]) for side, rows in sides.items()}
     for side, other in ((Side.CANDIDATE, Side.REFERENCE), (Side.REFERENCE, Side.CANDIDATE)):
         found = list(_pairs(sides[side], ids[side], sides[other], ids[other]))
         if len(found) >= max(_LEAST, _SHARE * len(ids[side])):
@@ -132,7 +132,8 @@ def _begins(whole: Ids, part: Ids) -> bool:
 
 
 def _ids(side: SideRows, rows: Int64) -> dict[int, Ids]:
-    """Return the ids of responses by position; rows without ids are left out."""
+    """Return the ids of the first responses by position; rows without ids are not read."""
+    rows = rows[side.index.num_tokens[side.row[rows]] > 0][:_MAX_ROWS]
     texts = side.index.texts(side.row[rows])
     pairs = zip(rows.tolist(), texts, strict=True)
     return {row: text.response_ids for row, text in pairs if text.response_ids}

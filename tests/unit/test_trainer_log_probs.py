@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("torch", reason="the referee computes with torch")
 
-from align.core.finding import Severity, Side
+from align.core.finding import Severity
 from align.layers.temperature import temperature_finding
-from align.referee.training_pass import training_pass_finding
+from align.referee.loss_rung import compare
 from dumps.store.run_data import RunData
 from tests.unit.updated_runs import Tokens, tokens, updated_run
 
@@ -63,8 +63,7 @@ def test_log_probs_that_move_before_any_update_are_named_on_their_side(
     own = tokens(on_policy=True)
     other = replace(own, new=own.old + np.float32(moved))
     runs = both(tmp_path, other, own)
-    found = training_pass_finding(dict(zip((Side.REFERENCE, Side.CANDIDATE), runs, strict=True)))
-    assert found is not None
+    (found,) = compare(*runs).findings
     assert (found.id, found.severity) == ("loss.training_pass", severity)
     assert "dropout" in found.why.en and "the candidate's log_probs move" in found.title.en
 
@@ -78,7 +77,4 @@ def test_passes_that_differ_alike_on_both_sides_are_no_finding(
         replace(own, new=(own.old + noise * draw.standard_normal(own.old.shape)).astype(np.float32))
         for _ in range(2)
     ]
-    sides = dict(
-        zip((Side.REFERENCE, Side.CANDIDATE), both(tmp_path, given[1], given[0]), strict=True)
-    )
-    assert training_pass_finding(sides) is None
+    assert compare(*both(tmp_path, given[1], given[0])).findings == ()
