@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.fault_table import Must, docstrings, judge, table
 from tests.frameworks.verl.runs import AT_ONCE, PLUGIN, SETTINGS, Runs, Spec, surroundings
 from tests.frameworks.verl.warm.warm_python import warm_python
-from tests.frameworks.verl.work import lay_out
+from tests.frameworks.verl.work import LAYER_FAULTS, lay_out
 
 SHARED = Path(__file__).parents[2] / "shared"
 
@@ -139,7 +139,9 @@ def main() -> int:
         judge(name, FAULTS.get(name), _capture(folder, reference), _capture(folder, name))
         for name, reference in references.items()
     ]
-    print(table(judged, docstrings(PLUGIN / "planted.py")))
+    sources = (LAYER_FAULTS, PLUGIN / "planted.py")
+    words = {name: text for source in sources for name, text in docstrings(source).items()}
+    print(table(judged, words))
     return 0 if all(each.is_right for each in judged) else 1
 
 

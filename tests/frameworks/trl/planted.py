@@ -19,9 +19,9 @@ import accelerate
 import torch
 import transformers
 import yaml
-from torch import nn
 from trl import GRPOTrainer
 
+from tests.frameworks.layer_faults import LAYER_FAULTS
 from tests.frameworks.trl import grpo_run
 
 Made = Callable[..., Any]
@@ -211,52 +211,6 @@ def temperature_missing() -> None:
     replaced(trainer_module, "add_fused_lm_head", make)
 
 
-def one_norm_eps() -> None:
-    """One norm adds 1e-5."""
-
-    def change(layers: Any) -> None:
-        layers[1].post_attention_layernorm.variance_epsilon = 1e-5
-
-    with_model(change)
-
-
-def attention_scale() -> None:
-    """Attention of one layer is scaled by 1 % more."""
-
-    def change(layers: Any) -> None:
-        layers[1].self_attn.scaling *= 1.01
-
-    with_model(change)
-
-
-def gelu() -> None:
-    """One MLP has another activation function."""
-
-    def change(layers: Any) -> None:
-        layers[0].mlp.act_fn = nn.GELU(approximate="tanh")
-
-    with_model(change)
-
-
-def rounded_mlp() -> None:
-    """One MLP puts out bfloat16 numbers."""
-
-    def change(layers: Any) -> None:
-        layers[1].mlp.register_forward_hook(lambda m, a, out: out.bfloat16().to(out.dtype))
-
-    with_model(change)
-
-
-def detached_layer() -> None:
-    """No gradient passes one MLP on its way down."""
-
-    def change(layers: Any) -> None:
-        own = layers[1].mlp.forward
-        layers[1].mlp.forward = lambda x: own(x.detach())
-
-    with_model(change)
-
-
 def loss_doubled() -> None:
     """The gradient is that of twice the loss."""
 
@@ -374,16 +328,18 @@ def nothing() -> None:
     """The run as it is."""
 
 
-FAULTS = {
-    fault.__name__: fault
-    for fault in (
-        *(wrong_groups, std_left_out, rewards_rolled, scores_moved, weak_extraction),
-        *(kl_sign, kl_estimator, aggregation, clip_range, mask_shifted),
-        *(temperature_missing, one_norm_eps, attention_scale, gelu, rounded_mlp),
-        *(detached_layer, loss_doubled, lost_micro_batch),
-        *(vectors_decayed, states_bfloat16, adam_epsilon, rate_halved),
-        *(reversed_order, prompt_token_lost, response_cut),
-    )
+FAULTS: dict[str, Callable[[], None]] = {
+    **{name: functools.partial(with_model, change) for name, change in LAYER_FAULTS.items()},
+    **{
+        fault.__name__: fault
+        for fault in (
+            *(wrong_groups, std_left_out, rewards_rolled, scores_moved, weak_extraction),
+            *(kl_sign, kl_estimator, aggregation, clip_range, mask_shifted),
+            *(temperature_missing, loss_doubled, lost_micro_batch),
+            *(vectors_decayed, states_bfloat16, adam_epsilon, rate_halved),
+            *(reversed_order, prompt_token_lost, response_cut),
+        )
+    },
 }
 """Each function's docstring says what it plants."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.frameworks.verl.runs import PLUGIN
 
 SCRIPT = "run_v1.sh"
+LAYER_FAULTS = Path(__file__).parents[1] / "layer_faults.py"
 
 
 def lay_out(folder: Path, recipe: Path, recorded: Path) -> None:
@@ -21,6 +22,7 @@ def lay_out(folder: Path, recipe: Path, recorded: Path) -> None:
     (folder / "tiny").symlink_to(recorded / "tiny_model_tokenizer_data")
     shutil.copytree(recipe / "plugin", folder / "plugin")
     shutil.copytree(PLUGIN, folder / "plugin", dirs_exist_ok=True)
+    shutil.copy(LAYER_FAULTS, folder / "plugin")
     shutil.copy(recorded / "agentloop_dump_tokens.jsonl", folder / "rollouts.jsonl")
     script = (recipe / SCRIPT).read_text()
     assert "exec timeout" in script

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from types import MethodType
 from typing import Any
@@ -168,52 +169,6 @@ def mask_shifted() -> None:
 def temperature_missing() -> None:
     """log_probs are of the logits as they are."""
     replaced(engine, "_scale_logits_by_temperature", lambda own: lambda logits, *a, **k: logits)
-
-
-def one_norm_eps() -> None:
-    """One norm adds 1e-5."""
-
-    def change(layers: Any) -> None:
-        layers[1].post_attention_layernorm.variance_epsilon = 1e-5
-
-    with_model(change)
-
-
-def attention_scale() -> None:
-    """Attention of one layer is scaled by 1 % more."""
-
-    def change(layers: Any) -> None:
-        layers[1].self_attn.scaling *= 1.01
-
-    with_model(change)
-
-
-def gelu() -> None:
-    """One MLP has another activation function."""
-
-    def change(layers: Any) -> None:
-        layers[0].mlp.act_fn = nn.GELU(approximate="tanh")
-
-    with_model(change)
-
-
-def rounded_mlp() -> None:
-    """One MLP puts out bfloat16 numbers."""
-
-    def change(layers: Any) -> None:
-        layers[1].mlp.register_forward_hook(lambda m, a, out: out.bfloat16().to(out.dtype))
-
-    with_model(change)
-
-
-def detached_layer() -> None:
-    """No gradient passes one MLP on its way down."""
-
-    def change(layers: Any) -> None:
-        own = layers[1].mlp.forward
-        layers[1].mlp.forward = lambda x: own(x.detach())
-
-    with_model(change)
 
 
 def positions_doubled() -> None:
@@ -749,24 +704,27 @@ def head_from_embedding() -> None:
     with_sent_weights(change)
 
 
-FAULTS = {
-    fault.__name__: fault
-    for fault in (
-        *(wrong_groups, std_left_out, rewards_rolled, weak_extraction),
-        *(kl_sign, kl_estimator, aggregation, clip_range, mask_shifted),
-        *(temperature_missing, one_norm_eps, attention_scale, gelu, rounded_mlp),
-        *(positions_doubled, detached_layer, loss_doubled, lost_micro_batch),
-        *(grad_norm_doubled, vectors_not_decayed, states_bfloat16, adam_epsilon, rate_halved),
-        *(stale_weights, heads_interleaved, scaled_embedding),
-        *(reversed_order, special_token_lost, response_cut),
-        *(advantages_clipped, scores_doubled, log_probs_rounded, rope_base),
-        *(heads_repeated_otherwise, dropout, one_weight, other_reference, frozen_matrix),
-        *(second_beta, lost_update, layer_not_sent, sent_in_bfloat16, next_prompts_response),
-        *(residual_scaled, logits_rounded, no_causal_mask, embedding_scaled, every_epsilon),
-        *(attention_gradient_doubled, coupled_decay, moments_reset, scores_shifted),
-        *(advantages_negated, neighbours_swapped, response_longer, matrix_transposed),
-        head_from_embedding,
-    )
+LAYER_FAULTS: dict[str, Callable[[Any], None]] = import_module("layer_faults").LAYER_FAULTS
+FAULTS: dict[str, Callable[[], None]] = {
+    **{name: partial(with_model, change) for name, change in LAYER_FAULTS.items()},
+    **{
+        fault.__name__: fault
+        for fault in (
+            *(wrong_groups, std_left_out, rewards_rolled, weak_extraction),
+            *(kl_sign, kl_estimator, aggregation, clip_range, mask_shifted),
+            *(temperature_missing, positions_doubled, loss_doubled, lost_micro_batch),
+            *(grad_norm_doubled, vectors_not_decayed, states_bfloat16, adam_epsilon, rate_halved),
+            *(stale_weights, heads_interleaved, scaled_embedding),
+            *(reversed_order, special_token_lost, response_cut),
+            *(advantages_clipped, scores_doubled, log_probs_rounded, rope_base),
+            *(heads_repeated_otherwise, dropout, one_weight, other_reference, frozen_matrix),
+            *(second_beta, lost_update, layer_not_sent, sent_in_bfloat16, next_prompts_response),
+            *(residual_scaled, logits_rounded, no_causal_mask, embedding_scaled, every_epsilon),
+            *(attention_gradient_doubled, coupled_decay, moments_reset, scores_shifted),
+            *(advantages_negated, neighbours_swapped, response_longer, matrix_transposed),
+            head_from_embedding,
+        )
+    },
 }
 """Each function's docstring says what it plants."""
 
