@@ -16,7 +16,6 @@ from align.core.run import ArtifactKind
 from align.referee.recompute import NORM, POLICY, TOTAL
 from align.referee.update import (
     Update,
-    keep_problem,
     matrix,
     roundoff_of,
     tensors_by_step,
@@ -57,7 +56,7 @@ def _by_step(run: RunData) -> dict[int, list[CapturedStep]]:
         try:
             read = reader_named(artifact.format, artifact.kind).read(artifact.path, lambda _: None)
         except AlignError as error:
-            keep_problem(run, error)
+            run.keep_problem(error)
             continue
         if isinstance(read, CapturedStep) and read.role == "actor":
             found[read.step].append(read)

@@ -14,7 +14,6 @@ from align.referee.update import (
     NEEDED,
     OPTIONAL,
     Update,
-    keep_problem,
     matrix,
     roundoff_of,
     tensors_by_step,
@@ -38,7 +37,7 @@ def on_policy_updates(
             try:
                 update = _update(number, batch, run)
             except AlignError as error:
-                keep_problem(run, error)
+                run.keep_problem(error)
                 continue
             if update is not None:
                 yield update

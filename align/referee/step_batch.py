@@ -9,7 +9,7 @@ from torch import Tensor
 
 from align.core.errors import AlignError
 from align.core.run import ArtifactKind
-from align.referee.update import keep_problem, matrix, tensors_by_step
+from align.referee.update import matrix, tensors_by_step
 from align.rollout.trained_rows import TrainedStep, trained_steps
 from dumps.store.run_data import RunData
 
@@ -70,7 +70,7 @@ def _read(run: RunData, step: int, names: Sequence[str]) -> dict[str, Tensor] | 
     try:
         read = {name: matrix(file, name) for name in names}
     except AlignError as error:
-        keep_problem(run, error)
+        run.keep_problem(error)
         return None
     return {name: tensor for name, tensor in read.items() if tensor is not None}
 

@@ -72,7 +72,7 @@ def updates_of(run: RunData, step: int | None = None) -> Iterator[Update]:
             try:
                 yield from _of_step(number, batches[number], file)
             except AlignError as error:
-                keep_problem(run, error)
+                run.keep_problem(error)
 
 
 def tensors_by_step(run: RunData, kind: ArtifactKind) -> dict[int, TrainerInputs]:
@@ -82,7 +82,7 @@ def tensors_by_step(run: RunData, kind: ArtifactKind) -> dict[int, TrainerInputs
         try:
             read = reader_named(artifact.format, kind).read(artifact.path, lambda _: None)
         except AlignError as error:
-            keep_problem(run, error)
+            run.keep_problem(error)
             continue
         if isinstance(read, TrainerInputs) and read.step is not None:
             files[read.step] = read
@@ -130,12 +130,6 @@ def _scalars(file: TrainerInputs) -> dict[str, list[float]]:
         if tensor is not None and tensor.ndim == 1:
             found[name] = [float(value) for value in tensor]
     return found
-
-
-def keep_problem(run: RunData, error: AlignError) -> None:
-    """Keep what could not be read among the run's problems, once."""
-    if str(error) not in map(str, run.problems):
-        run.problems.append(error)
 
 
 def matrix(file: TrainerInputs, name: str) -> Tensor | None:

@@ -204,14 +204,19 @@ class RunData:
         reader = reader_named(artifact.format, artifact.kind)
         return reader.read(artifact.path, self._progress)
 
+    def keep_problem(self, error: AlignError) -> None:
+        """Keep what could not be read, once, however often it is asked for."""
+        if str(error) not in map(str, self.problems):
+            self.problems.append(error)
+
     @contextmanager
     def _problems_kept(self, artifact: Artifact) -> Iterator[None]:
         try:
             yield
         except AlignError as error:
-            self.problems.append(error)
+            self.keep_problem(error)
         except OSError as error:
-            self.problems.append(
+            self.keep_problem(
                 DumpError(
                     where=str(artifact.path),
                     problem=f"cannot be read ({error.strerror})",
