@@ -14,12 +14,10 @@ from align.core.rung import Rung
 from align.core.text import Text
 from align.core.threshold import Threshold
 from align.layers.trainer_tensors import TrainerPair, trainer_pair
+from align.objective.log_prob_limits import APART, EXACT, TIMES
 from dumps.store.run_data import RunData
 
-APART = Threshold(0.01, "verl's own limit of a mean difference that rounding explains, in nats")
 _SLOPE = Threshold(0.05, "one temperature step people use: 1.0 against 0.95")
-TIMES = 10  # of the policies' own difference, which is rounding
-EXACT = Threshold(1e-5, "float32 rounding of a log_prob of some nats, times ten")
 _ACTS = Mechanism(
     Rung.FORWARD, Strength.SEMANTIC, ("training/rollout_probs_diff*", "rollout_corr/*")
 )

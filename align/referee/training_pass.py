@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
 from align.core.rung import Rung
 from align.core.text import Text
-from align.layers.temperature import APART, EXACT, TIMES
+from align.objective.log_prob_limits import APART, EXACT, TIMES
 from align.referee.update import Update
 
 _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
