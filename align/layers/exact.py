@@ -1,9 +1,9 @@
 """Two whole tensors compared number by number.
 
 Numbers are subtracted in float64, chunk by chunk, so that memory stays small and mapped files are
-read once. NumPy releases the interpreter's lock in every operation here, so two threads take two
-cores. NaN never equals a number: positions where either side is not finite are counted and left out
-of every other measure.
+read once. Where there are many, numba takes all sums in one pass, if it is installed (the extra
+``fast``): then two threads take two cores. NaN never equals a number: positions where either side
+is not finite are counted and left out of every other measure.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import permutations
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 16
 """Numbers at a time: what is computed of them stays in a core's own cache."""
 TASK = 1 << 22
+_WORTH = 1 << 26  # numbers of one side; fewer take NumPy no longer than numba takes to start
 _WORKERS = 2
 _ORDERED = {"float32": np.int32, "float16": np.int16, "bfloat16": np.int16}
 _MAX_AXES = 4
@@ -77,7 +79,7 @@ class ExactDifference:
     @property
     def relative(self) -> float:
         """‖b - a‖ / ‖a‖; infinite against a zero reference, or where one side is not finite."""
-        if self.not_finite_at >= 0:
+        if self.not_finite_at >= 0 or math.isinf(self.error_square):
             return math.inf
         if self.reference_square == 0:
             return 0.0 if self.error_square == 0 else math.inf
@@ -150,12 +152,24 @@ def exact_differences(
         for ours, theirs in [_flat_pair(one, other)]
         for start in range(0, len(ours.raw), TASK)
     ]
+    kernel = _kernel(sum(one.raw.size for one, _ in pairs))
     parts: list[list[ExactDifference]] = [[] for _ in pairs]
     with ThreadPoolExecutor(workers) as pool:
-        done = pool.map(lambda task: _range_difference(*task[1:]), tasks)
+        done = pool.map(lambda task: _range_difference(task[1], task[2], task[3], kernel), tasks)
         for task, part in zip(tasks, done, strict=True):
             parts[task[0]].append(part)
     return [reduce(ExactDifference.added, found, ExactDifference()) for found in parts]
+
+
+def _kernel(count: int) -> ModuleType | None:
+    """Return the compiled pass where so many numbers are worth its start, and it is installed."""
+    if count < _WORTH:
+        return None
+    try:
+        from align.layers import exact_kernel
+    except ImportError:
+        return None
+    return exact_kernel
 
 
 def _flat_pair(one: Values, other: Values) -> tuple[Values, Values]:
@@ -169,16 +183,21 @@ def _flat(values: Values) -> Values:
     return Values(values.dtype, values.raw.reshape(-1))
 
 
-def _range_difference(one: Values, other: Values, start: int) -> ExactDifference:
+def _range_difference(
+    one: Values, other: Values, start: int, kernel: ModuleType | None
+) -> ExactDifference:
     """Compare the numbers from ``start`` on, at most `TASK` of them."""
     scratch = _Scratch()
+    is_fused = one.dtype == other.dtype and one.dtype in _ORDERED
     stop = min(start + TASK, len(one.raw))
     found = ExactDifference()
     for at in range(start, stop, CHUNK):
         here = slice(at, min(at + CHUNK, stop))
-        part = _chunk(
-            Values(one.dtype, one.raw[here]), Values(other.dtype, other.raw[here]), scratch
-        )
+        ours, theirs = (Values(each.dtype, each.raw[here]) for each in (one, other))
+        if kernel is not None and is_fused:
+            part = _fused_chunk(ours, theirs, scratch, kernel, found.max_abs)
+        else:
+            part = _chunk(ours, theirs, scratch)
         if part.max_abs_at >= 0 or part.not_finite_at >= 0:
             part = _moved(part, at)
         found = found.added(part)
@@ -200,6 +219,7 @@ class _Scratch:
         self.one, self.other, self.error = np.empty((3, CHUNK))
         self.flags = np.empty(CHUNK, dtype=bool)
         self.bits, self.apart = np.empty((2, CHUNK), dtype=np.uint32)
+        self.narrow = np.empty((2, CHUNK), dtype=np.float32)
 
 
 def _chunk(one: Values, other: Values, scratch: _Scratch) -> ExactDifference:
@@ -246,6 +266,35 @@ def _chunk(one: Values, other: Values, scratch: _Scratch) -> ExactDifference:
     )
 
 
+def _fused_chunk(
+    one: Values, other: Values, scratch: _Scratch, kernel: ModuleType, largest_yet: float
+) -> ExactDifference:
+    """Compare a chunk of one dtype that float32 holds.
+
+    Args:
+        largest_yet: only a larger difference's place is looked for.
+    """
+    a, b = (_as_float32(*each) for each in zip((one, other), scratch.narrow, strict=True))
+    tolerance = _tolerance(one.dtype, other.dtype)
+    own, theirs, product, square, largest, beyond = kernel.sums(a, b, tolerance)
+    if not math.isfinite(square):
+        wide = [
+            _as_float64(values, buffer, scratch.bits)
+            for values, buffer in ((one, scratch.one), (other, scratch.other))
+        ]
+        return _with_holes(one, other, *wide)
+    bits, theirs_bits = (values.raw.view(_ORDERED[one.dtype]) for values in (one, other))
+    lowest = -(1 << (8 * bits.itemsize - 1))
+    ulps, unequal, flips = kernel.ulps(bits, theirs_bits, lowest)
+    at = -1
+    if largest > largest_yet:
+        error = np.subtract(b, a, out=scratch.error[: len(a)], dtype=np.float64)
+        at = int(np.abs(error, out=error).argmax())
+    return ExactDifference(
+        len(a), own, theirs, product, square, largest, at, ulps, int(beyond), flips, unequal
+    )
+
+
 def _product(a: Float64, b: Float64, own: float, theirs: float, error: float) -> float:
     """Return Σ ab, from Σ (b - a)² = Σ a² + Σ b² - 2 Σ ab where that loses nothing."""
     if min(own, theirs) < _ALIKE * max(own, theirs):
@@ -265,6 +314,8 @@ def _with_holes(one: Values, other: Values, a: Float64, b: Float64) -> ExactDiff
     """Compare a chunk that holds NaN or infinity: only where both sides are finite."""
     holes = ~np.isfinite(a), ~np.isfinite(b)
     both = ~(holes[0] | holes[1])
+    if both.all():  # finite numbers, and squares that float64 does not hold
+        return ExactDifference(len(a), math.inf, math.inf, math.inf, math.inf)
     wide = Values("float64", a[both]), Values("float64", b[both])
     found = _chunk(*wide, _Scratch()) if both.any() else ExactDifference()
     same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -281,12 +332,29 @@ def _with_holes(one: Values, other: Values, a: Float64, b: Float64) -> ExactDiff
     )
 
 
+def _as_float32(values: Values, buffer: npt.NDArray[np.float32]) -> Raw:
+    """Return numbers of a dtype that float32 holds; as they are where they are float32."""
+    if values.dtype == "float32":
+        return values.raw
+    target = buffer[: len(values.raw)]
+    if values.dtype == "bfloat16":
+        _widen(values.raw, target.view(np.uint32))
+    else:
+        np.copyto(target, values.raw)
+    return target
+
+
+def _widen(bfloat16: Raw, bits: npt.NDArray[np.uint32]) -> None:
+    """Write the bits of the same numbers in float32."""
+    np.copyto(bits, bfloat16.view(np.uint16))
+    np.left_shift(bits, 16, out=bits)
+
+
 def _as_float64(values: Values, buffer: Float64, bits: npt.NDArray[np.uint32]) -> Float64:
     target = buffer[: len(values.raw)]
     if values.dtype == "bfloat16":
         wide = bits[: len(target)]
-        np.copyto(wide, values.raw.view(np.uint16))
-        np.left_shift(wide, 16, out=wide)
+        _widen(values.raw, wide)
         np.copyto(target, wide.view(np.float32))
     else:
         np.copyto(target, values.raw, casting="unsafe")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,16 @@ from align.layers.exact import Values, exact_difference, exact_differences, rear
 from dumps.readers.mapped_tensor import mapped_tensor
 
 FINITE = st.floats(-1e6, 1e6, width=32)
+
+
+@pytest.fixture(params=[False, True], ids=["numpy", "numba"], scope="module", autouse=True)
+def fused(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run every test with NumPy's passes, and with the compiled one from the first number on."""
+    if request.param:
+        pytest.importorskip("numba", reason="needs the extra fast")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "_WORTH", 0 if request.param else math.inf)
+        yield
 
 
 def float32(values: Any) -> Values:
@@ -125,6 +136,11 @@ def test_permuted_axes_are_found_and_other_numbers_are_not() -> None:
     assert found is not None
     assert (found.axes, found.difference.is_equal) == ((1, 2, 0), True)
     assert rearranged(float32(one), float32(one[::-1].transpose(2, 0, 1)), 1e-3) is None
+
+
+def test_numbers_too_large_to_be_squared_differ_without_an_error() -> None:
+    one, other = (Values("float64", np.full(9, size)) for size in (1e200, 3e200))
+    assert exact_difference(one, other).relative == math.inf
 
 
 def test_shapes_that_differ_are_refused() -> None:
