@@ -35,8 +35,6 @@ def comparisons() -> Mapping[Rung, Compare]:
     import align.environment.rung
     import align.evals.rung
     import align.layers.weight_sync_rung
-    import align.referee.loss_rung
-    import align.rollout.reward_rung
     import align.rollout.tokens_rung
     import tokenizer_check.rung
 
@@ -48,9 +46,9 @@ def comparisons() -> Mapping[Rung, Compare]:
         Rung.ROLLOUT: compare_rollouts,
         Rung.TOKENS: align.rollout.tokens_rung.compare,
         Rung.FORWARD: compare_forward,
-        Rung.REWARD: align.rollout.reward_rung.compare,
+        Rung.REWARD: compare_rewards,
         Rung.ADVANTAGE: compare_advantages,
-        Rung.LOSS: align.referee.loss_rung.compare,
+        Rung.LOSS: compare_losses,
         Rung.BACKWARD: compare_gradients,
         Rung.OPTIMIZER: compare_optimizers,
         Rung.WEIGHT_SYNC: align.layers.weight_sync_rung.compare,
@@ -96,11 +94,29 @@ def compare_rollouts(reference: RunData, candidate: RunData) -> RungResult:
 
 
 def compare_advantages(reference: RunData, candidate: RunData) -> RungResult:
-    """Recompute both runs' advantages from their own scores."""
+    """Recompute both runs' advantages from their own scores, or from rewards and values."""
     from align.config.normalise import effective
+    from align.referee.estimate_rung import compare_estimates
     from align.rollout.advantage_rung import compare
 
-    return compare(reference, candidate, lambda run: effective(run.configs, run.run.manifest))
+    result = compare(reference, candidate, lambda run: effective(run.configs, run.run.manifest))
+    return joined(result, compare_estimates(reference, candidate))
+
+
+def compare_rewards(reference: RunData, candidate: RunData) -> RungResult:
+    """Compare the scores of equal responses, then what was taken from them for the KL."""
+    from align.referee.reward_penalty import compare_penalties
+    from align.rollout.reward_rung import compare
+
+    return joined(compare(reference, candidate), compare_penalties(reference, candidate))
+
+
+def compare_losses(reference: RunData, candidate: RunData) -> RungResult:
+    """Hold the policies' losses against their configurations, then walk along both critics."""
+    from align.referee.critic_rung import compare_critics
+    from align.referee.loss_rung import compare
+
+    return joined(compare(reference, candidate), compare_critics(reference, candidate))
 
 
 def compare_forward(

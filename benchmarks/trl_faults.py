@@ -69,10 +69,26 @@ FAULTS = {
     "reversed_order": Must(("data.order.first_divergent_step",)),
     "prompt_token_lost": Must(("rollout.engine_prompt",)),
     "response_cut": Must(("tokens.response_differs",)),
+    # planted after the misses among those above were mended, and not looked at before
+    "biased_std": Must(("advantage.normalization", "advantage.scaled")),
+    "truncated_scored_zero": Must(("reward.same_response_other_score",)),
+    "after_eos": Must(("tokens.after_eos",)),
+    "template_space": Must(("data.prompt_template", "tokens.prompt_differs")),
+    "old_log_probs_renewed": Must(("loss.old_log_probs",)),
+    "ratio_by_sequence": Must(("loss.mode",)),
+    "low_clip_missing": Must(("loss.clip_range",)),
+    "reference_follows": Must(("forward.ref_log_prob",)),
+    "interleaved_rotary": Must(("forward.first_divergence",), "layers.0.self_attn"),
+    "norm_gradient": Must(("backward.first_divergence",), "layers.1.post_attention_layernorm"),
+    "stale_gradients": Must(("backward.first_divergence", "backward.scale")),
+    "always_clipped": Must(("optimizer.clipping",)),
+    "bias_correction_missing": Must(("optimizer.update",)),
+    "weights_bfloat16": Must(("optimizer.update",)),
 }
 SAMPLE_THEIR_OWN = {
     *("wrong_groups", "std_left_out", "rewards_rolled", "scores_moved", "weak_extraction"),
     *("reversed_order", "prompt_token_lost", "response_cut"),
+    *("biased_std", "truncated_scored_zero", "after_eos", "template_space"),
 }
 CLEAN = {
     "repeat": Spec(),
@@ -115,7 +131,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", help="faults and clean pairs; all by default")
     parser.add_argument("--model", type=Path, default=MODEL)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     names = arguments.names or [*FAULTS, *CLEAN]
     references = {name: FAULTS[name].reference if name in FAULTS else "reference" for name in names}
     folder = arguments.folder.resolve()

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.fault_table import Must, docstrings, judge, table
-from tests.frameworks.verl.runs import AT_ONCE, PLUGIN, SETTINGS, Runs, Spec, surroundings
+from tests.frameworks.verl.runs import AT_ONCE, PLUGIN, SETTINGS, Ran, Runs, Spec, surroundings
 from tests.frameworks.verl.warm.warm_python import warm_python
 from tests.frameworks.verl.work import LAYER_FAULTS, lay_out
 
@@ -84,7 +84,55 @@ FAULTS = {
     "response_longer": Must(("rollout.responses_cut",)),
     "matrix_transposed": Must(("weight_sync.permuted",)),
     "head_from_embedding": Must(("weight_sync.differs",), "1/27"),
+    # PPO: GAE, KL in the reward and a critic; planted before any rule looked at a critic
+    **{
+        name: Must(findings, reference="ppo")
+        for name, findings in {
+            "gae_lambda": ("advantage.discount",),
+            "gae_gamma": ("advantage.discount",),
+            "not_whitened": ("advantage.normalization",),
+            "values_late": ("advantage.values",),
+            "values_missing": ("advantage.values",),
+            "rewards_moved": ("advantage.scores_moved",),
+            "reward_kl_sign": ("reward.kl_penalty",),
+            "reward_kl_left_out": ("reward.kl_penalty",),
+            "value_loss_doubled": ("loss.critic_gradient",),
+            "value_clip": ("loss.value_loss",),
+            "returns_moved": ("loss.value_loss",),
+            "critic_epsilon": ("loss.critic_values",),
+            "critic_activation": ("loss.critic_values",),
+            "values_rounded": ("loss.critic_values",),
+            "critic_not_updated": ("loss.critic_update",),
+            "critic_adam_epsilon": ("loss.critic_update",),
+            # planted after the misses among those above were mended, and not looked at before
+            "bootstrapped_end": ("advantage.values", "advantage.recomputed_differs"),
+            "whitened_rows": ("advantage.normalization",),
+            "biased_variance": ("advantage.normalization",),
+            "whitened_returns": ("advantage.recomputed_differs",),
+            "score_on_first_token": ("advantage.scores_moved", "advantage.recomputed_differs"),
+            "kl_of_rollout": ("reward.kl_penalty",),
+            "advantages_late": ("loss.advantages_moved", "loss.recomputed_differs"),
+            "lesser_value_loss": ("loss.value_loss",),
+            "critic_dropout": ("loss.training_pass", "loss.value_loss", "loss.critic_gradient"),
+            "critic_clipped_lower": ("optimizer.clipping", "loss.critic_update"),
+            "critic_gradient_kept": ("loss.critic_gradient",),
+            "values_stale": ("loss.critic_values",),
+        }.items()
+    },
 }
+_CRITIC_DTYPES = ("param", "reduce", "buffer")
+PPO = (
+    *("algorithm.adv_estimator=gae", "algorithm.gamma=0.99", "algorithm.lam=0.95"),
+    *("algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.kl_coef=0.05"),
+    "actor_rollout_ref.actor.use_kl_loss=false",
+    *("critic.strategy=fsdp2", "critic.fsdp.use_torch_compile=false"),
+    *("critic.model.path={work}/tiny/model", "critic.model.use_remove_padding=false"),
+    "critic.model.enable_gradient_checkpointing=false",
+    *("critic.ppo_micro_batch_size_per_gpu=8", "critic.ppo_mini_batch_size=4"),
+    *("critic.optim.lr=1e-3", "critic.cliprange_value=0.2"),
+    *(f"+critic.fsdp.mixed_precision.{name}_dtype=fp32" for name in _CRITIC_DTYPES),
+)
+CRITIC = ("value_engine",)
 CLEAN = {
     "repeat": Spec(captures=True),
     "two_ranks": Spec(SETTINGS["v1_two"], captures=True),
@@ -98,8 +146,22 @@ CLEAN = {
     "fsdp1": Spec(("actor_rollout_ref.actor.strategy=fsdp",), captures=True),
     "replayed": Spec(replays="reference"),
     "generated_again": Spec(captures=True, generates=True),
+    "ppo_repeat": Spec(PPO, captures=True, plugins=CRITIC),
+    "ppo_two_ranks": Spec((*PPO, *SETTINGS["v1_two"]), captures=True, plugins=CRITIC),
+    "ppo_v0_trainer": Spec((*PPO, *SETTINGS["v0"]), captures=True, plugins=CRITIC),
+    "ppo_smaller_micro_batches": Spec(
+        (*PPO, "critic.ppo_micro_batch_size_per_gpu=4"), captures=True, plugins=CRITIC
+    ),
+    "ppo_replayed": Spec(PPO, replays="ppo", plugins=CRITIC),
+    "ppo_fsdp1_critic": Spec((*PPO, "critic.strategy=fsdp"), captures=True, plugins=CRITIC),
+    "ppo_gradient_checkpointing": Spec(
+        (*PPO, "critic.model.enable_gradient_checkpointing=true"), captures=True, plugins=CRITIC
+    ),
 }
-CLEAN_REFERENCE = {"generated_again": "generated"}
+CLEAN_REFERENCE = {
+    "generated_again": "generated",
+    **{name: "ppo" for name in CLEAN if name.startswith("ppo_")},
+}
 _COOLER = ("actor_rollout_ref.rollout.temperature=0.7",)
 
 
@@ -109,14 +171,18 @@ def specs() -> dict[str, Spec]:
         "reference": Spec(captures=True),
         "generated": Spec(captures=True, generates=True),
         "cooler": Spec(_COOLER, captures=True, generates=True),
+        "ppo": Spec(PPO, captures=True, plugins=CRITIC),
         **CLEAN,
-        **{
-            name: Spec(captures=True, planted=name)
-            if must.reference == "reference"
-            else Spec(_COOLER, replays=must.reference, planted=name)
-            for name, must in FAULTS.items()
-        },
+        **{name: _planted(name, must) for name, must in FAULTS.items()},
     }
+
+
+def _planted(name: str, must: Must) -> Spec:
+    if must.reference == "cooler":
+        return Spec(_COOLER, replays=must.reference, planted=name)
+    if must.reference == "ppo":
+        return Spec(PPO, captures=True, plugins=CRITIC, planted=name)
+    return Spec(captures=True, planted=name)
 
 
 def main() -> int:
@@ -125,7 +191,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", help="faults and clean pairs; all by default")
     parser.add_argument("--shared", type=Path, default=SHARED)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     names = arguments.names or [*FAULTS, *CLEAN]
     references = {name: _reference(name) for name in names}
     wanted = [*dict.fromkeys(references.values()), *names]
@@ -139,7 +205,7 @@ def main() -> int:
         judge(name, FAULTS.get(name), _capture(folder, reference), _capture(folder, name))
         for name, reference in references.items()
     ]
-    sources = (LAYER_FAULTS, PLUGIN / "planted.py")
+    sources = (LAYER_FAULTS, PLUGIN / "planted.py", PLUGIN / "critic_faults.py")
     words = {name: text for source in sources for name, text in docstrings(source).items()}
     print(table(judged, words))
     return 0 if all(each.is_right for each in judged) else 1
@@ -150,10 +216,19 @@ def make(folder: Path, names: list[str]) -> None:
     if not names:
         return
     with _warm(folder) as python:
-        runs = Runs(folder, python, specs())
+        runs = _Kept(folder, python, specs())
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for name, done in zip(names, pool.map(lambda n: _made(runs, n), names), strict=True):
                 print(f"{name}: {done}", file=sys.stderr, flush=True)
+
+
+class _Kept(Runs):
+    """Runs of which those that are in the folder already are not made again."""
+
+    def get(self, name: str) -> Ran:
+        if _is_made(self._work, name):
+            return Ran(self._work / name, self._work / f"{name}-capture")
+        return super().get(name)
 
 
 def _reference(name: str) -> str:

@@ -43,6 +43,21 @@ FAULTS = {
     "stale_weights": Must(("weight_sync.stale", "weight_sync.not_synced")),
     "scaled_weight": Must(("weight_sync.scaled",)),
     "swapped_halves": Must(("weight_sync.permuted",)),
+    # planted after the misses among those above were mended, and not looked at before
+    "query_rows_by_kind": Must(("forward.weights", "forward.first_divergence"), "self_attn"),
+    "rotary_interleaved": Must(("forward.first_divergence",), "layers.0.self_attn"),
+    "products_rounded": Must(("forward.first_divergence", "forward.dtype"), "layers.0.self_attn"),
+    "bias_left_out": Must(("backward.first_divergence",), "layers.1.self_attn"),
+    "gradients_kept": Must(("backward.first_divergence",)),
+    "gradients_bfloat16": Must(("backward.first_divergence",)),
+    "ratio_always_one": Must(("loss.old_log_probs",)),
+    "padded_mean": Must(("loss.aggregation",)),
+    "end_left_out": Must(("tokens.mask_differs", "tokens.response_mask", "tokens.mask_shifted")),
+    "advantages_exchanged": Must(("loss.advantages_moved",)),
+    "reference_follows": Must(("forward.ref_log_prob",)),
+    "std_of_batch": Must(("advantage.normalization",)),
+    "no_bias_correction": Must(("optimizer.update",)),
+    "layer_sent_twice": Must(("weight_sync.differs",)),
 }
 CLEAN = {"tp1": 1, "tp2": 2}
 """Tensor-parallel ranks."""
@@ -53,7 +68,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", help="faults and clean pairs; all by default")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     folder: Path = arguments.folder.resolve()
     work = folder / "verl"
     made = work / "verl-capture"

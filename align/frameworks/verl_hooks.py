@@ -120,6 +120,13 @@ HOOKS = (
         "entropy of every token; sums of entropy and KL of a micro-batch",
     ),
     verl_point(
+        "verl.workers.utils.losses",
+        "compute_value_loss",
+        "verl_worker:value_loss",
+        (0, 9),
+        "the critic's predictions, values, returns and loss of a micro-batch",
+    ),
+    verl_point(
         _WORKERS,
         "ActorRolloutRefWorker.update_weights",
         "verl_worker:weights_sent",

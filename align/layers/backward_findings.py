@@ -153,8 +153,17 @@ def no_parameter_gradient(missing: Mapping[str, Side], where: tuple[Evidence, ..
     )
 
 
-def output_departs(departure: Compared, where: tuple[Evidence, ...], right: Text) -> Finding:
-    """Say which gradient of an output differs first, and what a referee says."""
+def output_departs(
+    departure: Compared, follower: str | None, where: tuple[Evidence, ...], right: Text
+) -> Finding:
+    """Say which gradient of an output differs first, and what a referee says.
+
+    Args:
+        follower: what computes next after the output's module.
+    """
+    used = Text("", "")
+    if follower is not None:
+        used = Text(f", which {follower} takes next", f"（其后由 {follower} 使用）")
     record, found, limit = departure.reference, departure.difference, departure.limit
     shape = shape_text(cause_of(departure))
     return Finding(
@@ -162,9 +171,9 @@ def output_departs(departure: Compared, where: tuple[Evidence, ...], right: Text
         rung=Rung.BACKWARD,
         severity=Severity.ERROR,
         title=Text(
-            f"gradients differ first at the output of {record.name}, by {found.relative:.2g} where "
-            f"rounding explains {limit.value:.2g}",
-            f"梯度最早在 {record.name} 的输出处不同，相对误差 {found.relative:.2g}，"
+            f"gradients differ first at the output of {record.name}{used.en}, by "
+            f"{found.relative:.2g} where rounding explains {limit.value:.2g}",
+            f"梯度最早在 {record.name} 的输出处{used.zh}不同，相对误差 {found.relative:.2g}，"
             f"而舍入只能解释 {limit.value:.2g}",
         ),
         reference=record.l2,

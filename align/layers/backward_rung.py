@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from align.core.figure import Profile, Table
-from align.core.finding import Evidence, Finding, Side
+from align.core.finding import Evidence, Finding, Severity, Side
 from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.core.threshold import Threshold
 from align.layers import backward_findings as findings
-from align.layers.captured import Address, CapturedStep
+from align.layers.captured import Address, CapturedStep, captured_steps
 from align.layers.cause_text import floors_text
 from align.layers.error_table import error_table
 from align.layers.floor import (
+    ACCUMULATED,
     Dtypes,
     expected_dtype,
     layer_of,
@@ -26,18 +27,20 @@ from align.layers.forward_rung import forward_walk
 from align.layers.noise import Noise
 from align.layers.noise_runs import NoiseRuns, observed_noise
 from align.layers.not_comparable import not_comparable
+from align.layers.padding_row import padding_row_finding
 from align.layers.pattern import is_scaled, scores_factor
 from align.layers.profile import profiles
-from align.layers.start import Pair, Start, first_pair, later_pairs
+from align.layers.start import POOLED, Pair, Start, first_pair, later_pairs
 from align.layers.systematic_finding import systematic_finding
 from align.layers.tensors_view import with_tensors
 from align.layers.three_way import three_way_text
-from align.layers.trainer_tensors import same_loss_inputs, trainer_pair
 from align.layers.walk import Compared, FloorOf, Walk, walk
+from align.rollout.trainer_pair import same_loss_inputs, trainer_pair
 from dumps.store.run_data import RunData
 from dumps.store.tensor_records import Phase, TensorRecord
 
 SIGNATURE = ("actor/grad_norm",)
+_TIMES = 10  # of what the outputs' gradients of a later step differ by
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,8 +94,11 @@ def compare(
     right = Text("", "")
     if departure is not None:
         right = three_way_text(departure, runs.referee, pair.reference.step)
-    result, about = _judge(gradients, pair.reference, pair.candidate, loss_inputs, right)
     step = pair.reference.step
+    padding = padding_row_finding(_departed(gradients), reference, candidate, step)
+    result, about = _judge(gradients, pair.reference, pair.candidate, loss_inputs, right, padding)
+    if result.status is RungStatus.ALIGNED:
+        result = _later_parameters(reference, candidate) or result
     return with_tensors(result, about, reference, candidate, step, (Phase.GRADIENT,))
 
 
@@ -111,7 +117,7 @@ def compare_gradients(
         noise: observed between two runs of the same computation.
         later: further steps, for errors that point one way.
     """
-    own, other = (_first_update(step.of(Phase.GRADIENT)) for step in (reference, candidate))
+    own, other = (_first_update(s.of(Phase.GRADIENT)) for s in (reference, candidate))
     usual = usual_dtypes(own.values(), other.values())
     floor_of = gradient_floors(num_layers([name for name, _ in own]), usual)
     further = [
@@ -154,8 +160,13 @@ def _judge(
     candidate: CapturedStep,
     loss_inputs: bool | None,
     right: Text,
+    padding: Finding | None,
 ) -> tuple[RungResult, Compared | None]:
-    """Return the result, and the departure if that is what its finding is about."""
+    """Return the result, and the departure if that is what its finding is about.
+
+    Args:
+        padding: what explains parameters that depart, if that is padding.
+    """
     outputs, parameters = gradients.outputs, gradients.parameters
     departure = outputs.departure
     entry = outputs.compared[0] if outputs.compared else None
@@ -174,7 +185,9 @@ def _judge(
         return _diverged(finding, gradients, reference.step), None
     if departure is not None:
         if departure.is_large:
-            finding = findings.output_departs(departure, where, right)
+            forward = reference.of(Phase.FORWARD).values()
+            follower = findings.follower_of(departure.reference.name, forward)
+            finding = findings.output_departs(departure, follower, where, right)
             return _diverged(finding, gradients, reference.step), departure
         scores = scores_factor(outputs.compared, departure)
         finding = systematic_finding(departure, Rung.BACKWARD, where, right, SIGNATURE, scores)
@@ -182,9 +195,10 @@ def _judge(
     if gradients.missing_parameters:
         finding = findings.no_parameter_gradient(gradients.missing_parameters, where)
         return _diverged(finding, gradients, reference.step), None
-    departed = [compared for compared in parameters.compared if compared.departs]
+    departed = _departed(gradients)
     if departed:
-        finding = findings.parameters_depart(departed, len(parameters.compared), where)
+        total = len(parameters.compared)
+        finding = padding or findings.parameters_depart(departed, total, where)
         return _diverged(finding, gradients, reference.step), None
     floors = floors_text(outputs, parameters)
     aligned = RungResult(
@@ -202,6 +216,38 @@ def _judge(
         profiles=_profiles(gradients, reference.step),
     )
     return aligned, None
+
+
+def _later_parameters(reference: RunData, candidate: RunData) -> RungResult | None:
+    """Look for parameters of later steps whose gradients differ where those of all outputs agree.
+
+    Weights are no longer equal there, so a parameter's limit is what the outputs' gradients of its
+    step differ by, times ten: gradients that were not set to zero, or not summed, are off by
+    their own size.
+    """
+    own, other = captured_steps(reference), captured_steps(candidate)
+    for step in sorted(own.keys() & other.keys())[1 : 1 + POOLED]:
+        one, two = own[step], other[step]
+        found = compare_gradients(one, two)
+        if not found.outputs.compared or found.outputs.departure is not None:
+            continue
+        limit = _TIMES * max(found.outputs.worst, ACCUMULATED)
+        departed = [
+            compared
+            for compared in found.parameters.compared
+            if compared.is_large and compared.difference.relative > limit
+        ]
+        if departed:
+            total, where = len(found.parameters.compared), _evidence(one, two)
+            finding = padding_row_finding(
+                departed, reference, candidate, step
+            ) or findings.parameters_depart(departed, total, where)
+            return _diverged(finding, found, step)
+    return None
+
+
+def _departed(gradients: Gradients) -> list[Compared]:
+    return [compared for compared in gradients.parameters.compared if compared.departs]
 
 
 def _first_update(records: Mapping[Address, TensorRecord]) -> dict[Address, TensorRecord]:
@@ -304,7 +350,7 @@ def _diverged(finding: Finding, gradients: Gradients, step: int) -> RungResult:
     title = finding.title
     return RungResult(
         Rung.BACKWARD,
-        RungStatus.DIVERGED,
+        RungStatus.DIVERGED if finding.severity is Severity.ERROR else RungStatus.UNDECIDED,
         Text(f"{title.en[:1].upper()}{title.en[1:]}.", f"{title.zh}。"),
         (finding,),
         tables=_tables(gradients),

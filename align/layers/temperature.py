@@ -13,11 +13,12 @@ from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Str
 from align.core.rung import Rung
 from align.core.text import Text
 from align.core.threshold import Threshold
-from align.layers.trainer_tensors import TrainerPair, trainer_pair
 from align.objective.log_prob_limits import APART, EXACT, TIMES
+from align.rollout.trainer_pair import TrainerPair, paired_steps, trainer_pair
 from dumps.store.run_data import RunData
 
 _SLOPE = Threshold(0.05, "one temperature step people use: 1.0 against 0.95")
+_FIRST_STEPS = 4  # later ones' policies are apart by themselves
 _ACTS = Mechanism(
     Rung.FORWARD, Strength.SEMANTIC, ("training/rollout_probs_diff*", "rollout_corr/*")
 )
@@ -49,7 +50,7 @@ def temperature_finding(reference: RunData, candidate: RunData, step: int) -> Fi
         return None
     if found.mean > APART.value:
         return _finding(pair, found, step)
-    return _rounded_finding(pair, found, step) or _reference_finding(pair, found, step)
+    return _rounded_finding(pair, found, step) or _other_reference(reference, candidate)
 
 
 def compare_log_probs(pair: TrainerPair) -> LogProbs | None:
@@ -122,6 +123,19 @@ def _rounded_finding(pair: TrainerPair, found: LogProbs, step: int) -> Finding |
     )
 
 
+def _other_reference(reference: RunData, candidate: RunData) -> Finding | None:
+    """Look at the first steps: a reference model that follows the policy begins as it should."""
+    for step in paired_steps(reference, candidate)[:_FIRST_STEPS]:
+        pair = trainer_pair(reference, candidate, step)
+        found = None if pair is None else compare_log_probs(pair)
+        if pair is None or found is None or found.mean > APART.value:
+            return None
+        finding = _reference_finding(pair, found, step)
+        if finding is not None:
+            return finding
+    return None
+
+
 def _reference_finding(pair: TrainerPair, found: LogProbs, step: int) -> Finding | None:
     """Say that the reference models differ where the policies agree."""
     tokens = _tokens(pair, "ref_log_prob")
@@ -130,6 +144,7 @@ def _reference_finding(pair: TrainerPair, found: LogProbs, step: int) -> Finding
     apart = float(np.abs(tokens[1] - tokens[2]).mean())
     if apart <= max(TIMES * found.mean, EXACT.value):
         return None
+    follows = _follows(pair)
     return Finding(
         id="forward.ref_log_prob",
         rung=Rung.FORWARD,
@@ -146,9 +161,9 @@ def _reference_finding(pair: TrainerPair, found: LogProbs, step: int) -> Finding
         why=Text(
             "The same tokens, and policies that agree: the reference model has other weights, "
             "another dtype or another setting than the policy began with, and the KL pulls "
-            "towards it.",
+            f"towards it.{follows.en}",
             "token 相同，策略一致：参考模型的权重、数据类型或设置与策略的初始模型不同，"
-            "而 KL 会把策略拉向它。",
+            f"而 KL 会把策略拉向它。{follows.zh}",
         ),
         fix=Text(
             "Compare the path, dtype and configuration the reference model is loaded with on both "
@@ -157,6 +172,20 @@ def _reference_finding(pair: TrainerPair, found: LogProbs, step: int) -> Finding
             "第 1 步的 ref_log_prob 应等于 old_log_probs。",
         ),
         mechanism=Mechanism(Rung.FORWARD, Strength.SEMANTIC, ("actor/kl_loss", "kl_loss")),
+    )
+
+
+def _follows(pair: TrainerPair) -> Text:
+    """Say which side's reference model is the policy of the moment."""
+    policies, references = pair.both("old_log_probs"), pair.both("ref_log_prob")
+    assert policies is not None and references is not None
+    equal = [np.array_equal(*both) for both in zip(policies, references, strict=True)]
+    if equal[0] == equal[1]:
+        return Text("", "")
+    side, side_zh = ("reference", "参考") if equal[0] else ("candidate", "被测")
+    return Text(
+        f" The {side}'s is the policy itself at that step.",
+        f"{side_zh}的参考模型就是该步的策略本身。",
     )
 
 

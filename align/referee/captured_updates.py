@@ -26,8 +26,9 @@ from dumps.readers.registry import reader_named
 from dumps.readers.trainer_inputs import TrainerInputs
 from dumps.store.run_data import RunData
 
-_KEPT = ("log_probs", "old_log_probs", "advantages", "response_mask")
-_OF_BATCH = ("ref_log_prob", "rollout_log_probs")
+_KEPT = ("log_probs", "advantages", "response_mask")
+_OLD = "old_log_probs"
+_OF_BATCH = (_OLD, "advantages", "response_mask", "ref_log_prob", "rollout_log_probs")
 _ENTROPY = "entropys"
 Micro = Mapping[str, npt.NDArray[np.generic]]
 
@@ -35,10 +36,11 @@ Micro = Mapping[str, npt.NDArray[np.generic]]
 def recorded_updates(run: RunData, step: int | None = None) -> Iterator[Update]:
     """Yield the updates a run records in either form, in order, of one step where it is given."""
     own = run.run.of_kind(ArtifactKind.UPDATES)
-    yield from updates_of(run, step) if own else _captured_updates(run, step)
+    yield from updates_of(run, step) if own else captured_updates(run, step)
 
 
-def _captured_updates(run: RunData, step: int | None) -> Iterator[Update]:
+def captured_updates(run: RunData, step: int | None = None) -> Iterator[Update]:
+    """Yield the updates that ranks kept micro-batch by micro-batch."""
     batches = tensors_by_step(run, ArtifactKind.TOKENS)
     loss = TOTAL if run.framework in ("mindspeed_rl", "trl") else POLICY
     for number, ranks in sorted(_by_step(run).items()):
@@ -77,11 +79,14 @@ def _update(
     width = max(micro["log_probs"].shape[1] for micro in micros)
     joined = {name: _joined([micro[name] for micro in micros], width) for name in _KEPT}
     sizes = torch.tensor([len(micro["log_probs"]) for micro in micros])
-    rows, columns = _columns_of(joined, batch)
     for name in (*_OF_BATCH, _ENTROPY):
         own = [micro[name] for micro in micros if name in micro]
         if len(own) == len(micros):
-            columns[name] = _joined(own, width)
+            joined[name] = _joined(own, width)
+    rows, given = _columns_of(joined, batch)
+    columns = given | joined
+    if _OLD not in columns:
+        return None
     return Update(
         step=step,
         number=number,
@@ -91,8 +96,9 @@ def _update(
         log_probs=joined["log_probs"],
         entropys=columns.get(_ENTROPY),
         mask=joined["response_mask"],
-        old_log_probs=joined["old_log_probs"],
+        old_log_probs=columns[_OLD],
         advantages=joined["advantages"],
+        given=given,
         ref_log_prob=columns.get("ref_log_prob"),
         rollout_log_probs=columns.get("rollout_log_probs"),
         reported=_reported(ranks, number, loss),
@@ -148,18 +154,20 @@ def _norm(ranks: Sequence[CapturedStep], number: int) -> float | None:
 def _columns_of(
     joined: Mapping[str, Tensor], batch: TrainerInputs | None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Find every row in the step's batch by its old_log_probs; return its number and columns.
+    """Find every row in the step's batch; return its number and the batch's columns.
 
+    By its old_log_probs; a loss that is given none is told its rows by the reference's log_probs.
     Rows that are not found, or a batch that is not recorded, are numbered as visited.
     """
-    count, width = joined["old_log_probs"].shape
-    old = None if batch is None else matrix(batch, "old_log_probs")
-    if batch is None or old is None or old.shape[1] < width:
+    count, width = joined["log_probs"].shape
+    key = _OLD if _OLD in joined else "ref_log_prob"
+    known = None if batch is None else matrix(batch, key)
+    if batch is None or known is None or known.shape[1] < width or key not in joined:
         return torch.arange(count), {}
     waiting: dict[bytes, list[int]] = defaultdict(list)
-    for row, values in enumerate(old[:, :width]):
+    for row, values in enumerate(known[:, :width]):
         waiting[values.numpy().tobytes()].append(row)
-    keys = [values.numpy().tobytes() for values in joined["old_log_probs"]]
+    keys = [values.numpy().tobytes() for values in joined[key]]
     if not all(waiting[key] for key in keys):
         return torch.arange(count), {}
     rows = torch.tensor(

@@ -24,6 +24,7 @@ SAME_NORM = Threshold(
 SAME_LOG_PROBS = Threshold(
     0.01, source="vendors' decision tree: log-probabilities that differ by more are no rounding"
 )
+_EXACT = Threshold(1e-4, "float32 rounding of log_probs of some nats, times a hundred")
 _LARGEST_FACTOR = 1024
 _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
 
@@ -70,8 +71,9 @@ class Norms:
 def compare_norms(reference: RunData, candidate: RunData) -> RungResult | None:
     """Judge both runs' gradient norms; None where they are not recorded on both sides."""
     ours, theirs = read_norms(reference), read_norms(candidate)
+    later = _later_update(reference, candidate)
     if ours is None or theirs is None:
-        return None
+        return None if later is None else _result(_later_finding(*later))
     sides = ((Side.REFERENCE, ours.misreported), (Side.CANDIDATE, theirs.misreported))
     wrong = [(side, factor) for side, factor in sides if factor is not None]
     if len(wrong) == 1:
@@ -81,7 +83,43 @@ def compare_norms(reference: RunData, candidate: RunData) -> RungResult | None:
     scaled = scaled_gradient(ours.first, theirs.first)
     if scaled is not None:
         return _result(_scale_finding(ours.first, theirs.first, scaled))
+    if later is not None:
+        return _result(_later_finding(*later))
     return RungResult(Rung.BACKWARD, RungStatus.ALIGNED, _aligned(ours.first, theirs.first))
+
+
+def _later_update(reference: RunData, candidate: RunData) -> tuple[Update, Update] | None:
+    """Find the first update of equal rows, log_probs and losses whose gradients' norms differ.
+
+    Only after a first update whose norms agree, and as long as every update before does.
+    """
+    for number, (ours, theirs) in enumerate(
+        zip(recorded_updates(reference), recorded_updates(candidate), strict=False)
+    ):
+        mine, other = _gradient_norm(ours), _gradient_norm(theirs)
+        if not mine or not other or not _same_losses(ours, theirs):
+            return None
+        if abs(other - mine) > SAME_NORM.value * mine:
+            return (ours, theirs) if number else None
+    return None
+
+
+def _gradient_norm(update: Update) -> float:
+    """Return the norm of the gradients, else the reported one; 0 where neither is recorded."""
+    own = update.norm_of_gradients
+    return float(update.reported.get(NORM, 0.0)) if own is None else own
+
+
+def _same_losses(ours: Update, theirs: Update) -> bool:
+    """Whether two updates have the same inputs, nearly to the bit, and report the same losses."""
+    if not same_inputs(ours, theirs):
+        return False
+    own = ours.mask.bool()
+    pairs = [(ours.log_probs, theirs.log_probs), (ours.advantages, theirs.advantages)]
+    if any(float((a - b)[own].abs().mean()) > _EXACT.value for a, b in pairs):
+        return False
+    shared = (ours.reported.keys() & theirs.reported.keys()) - {NORM}
+    return all(abs(ours.reported[name] - theirs.reported[name]) <= _EXACT.value for name in shared)
 
 
 def read_norms(run: RunData) -> Norms | None:
@@ -175,6 +213,41 @@ def _norm_finding(side: Side, factor: Factor) -> Finding:
             "tensor or context parallel) must count once.",
             "检查跨 rank 累加范数的代码：重复存放的参数（张量并行、上下文并行下的 norm 与 "
             "embedding）只应计一次。",
+        ),
+        mechanism=Mechanism(Rung.BACKWARD, Strength.SEMANTIC, (NORM,)),
+    )
+
+
+def _later_finding(ours: Update, theirs: Update) -> Finding:
+    where = f"update {ours.number + 1} of step {ours.step}"
+    norms = (_gradient_norm(ours), _gradient_norm(theirs))
+    return Finding(
+        id="backward.first_divergence",
+        rung=Rung.BACKWARD,
+        severity=Severity.ERROR,
+        title=Text(
+            f"{where} has the same rows, log_probs and losses in both runs and another gradient: "
+            f"its norm is {norms[1]:.6g} in the candidate, {norms[0]:.6g} in the reference",
+            f"第 {ours.step} 步第 {ours.number + 1} 次更新在两侧的行、log_probs 与损失都相同，"
+            f"而梯度不同：被测的范数为 {norms[1]:.6g}，参考为 {norms[0]:.6g}",
+        ),
+        reference=norms[0],
+        candidate=norms[1],
+        evidence=(
+            Evidence(str(ours.source), Side.REFERENCE, key=NORM, values=norms[:1]),
+            Evidence(str(theirs.source), Side.CANDIDATE, key=NORM, values=norms[1:]),
+        ),
+        why=Text(
+            "The updates before it agree, so it is not the model's backward: gradients were not "
+            "set to zero after the update before, a micro-batch was lost or counted twice.",
+            "之前的更新都一致，因此不是模型的反向本身：上一次更新之后梯度没有清零，"
+            "或有 micro-batch 丢失或被重复计入。",
+        ),
+        fix=Text(
+            "Check zero_grad (zero_grad_buffer in Megatron) before every update, and the number of "
+            "micro-batches that accumulate.",
+            "请检查每次更新之前的 zero_grad（Megatron 为 zero_grad_buffer）"
+            "与累积的 micro-batch 数。",
         ),
         mechanism=Mechanism(Rung.BACKWARD, Strength.SEMANTIC, (NORM,)),
     )

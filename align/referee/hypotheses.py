@@ -133,9 +133,10 @@ def _averaging(mode: LossAggregation, normalisation: Normalisation) -> Text:
 
 def _of_clipping(declared: Objective, ranges: Iterable[ClipRange]) -> Iterator[Hypothesis]:
     low, high = declared.clip_low, declared.clip_high
-    usual = ((low, low), (high, high), (high, low), (0.2, 0.2), (1.0, _FREE))
+    one_sided = ((1.0, high), (low, _FREE), (1.0, _FREE))
+    usual = ((low, low), (high, high), (high, low), (0.2, 0.2), *one_sided)
     for lower, upper in dict.fromkeys((*usual, *ranges)):
-        shown = "none" if upper == _FREE else f"[{1 - lower:g}, {1 + upper:g}]"
+        shown = f"[{1 - lower:g}, {'∞' if upper == _FREE else f'{1 + upper:g}'}]"
         yield Hypothesis(
             "loss.clip_range",
             Text(f"clips the ratio to {shown}", f"把 ratio 裁剪到 {shown}"),

@@ -14,6 +14,7 @@ from align.core.rung import Rung, RungResult, RungStatus
 from align.core.text import Text
 from align.referee.examine import Examined, examine
 from align.referee.loss_findings import loss_finding
+from align.referee.moved_rows import moved_finding, moved_rows
 from align.referee.training_pass import training_pass_finding
 from dumps.store.run_data import RunData
 
@@ -28,10 +29,17 @@ def compare(reference: RunData, candidate: RunData) -> RungResult:
     if refused:
         return _missing(refused)
     examined = [found for _, found in both if isinstance(found, Examined)]
-    return _judge(examined, training_pass_finding({run.side: run.passes for run in examined}))
+    moved = moved_finding({side: moved_rows(run) for side, run in runs})
+    passes = training_pass_finding({run.side: run.passes for run in examined})
+    return _judge(examined, moved or passes)
 
 
 def _judge(both: Sequence[Examined], moved: Finding | None) -> RungResult:
+    """Join what the losses show with a finding of what they are made of.
+
+    Args:
+        moved: of the rows' advantages, or of the passes before and in training.
+    """
     wrong = [run for run in both if run.misfits]
     if not wrong and moved is None:
         return RungResult(Rung.LOSS, RungStatus.ALIGNED, _aligned(both))

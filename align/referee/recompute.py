@@ -80,8 +80,7 @@ def recompute(update: Update, objective: Objective) -> Mapping[str, Amount]:
 
 def _token_losses(update: Update, objective: Objective, mask: Tensor) -> TokenPolicyLoss:
     clip = Clip(objective.clip_low, objective.clip_high, objective.dual, objective.log_ratio_limit)
-    old = update.log_probs if objective.own_ratio else update.old_log_probs
-    given = update.log_probs, old, update.advantages
+    given = update.log_probs, _old(update, objective), update.advantages
     return gspo(*given, mask, clip) if objective.gspo else clipped_surrogate(*given, clip)
 
 
@@ -95,18 +94,36 @@ def _weights(update: Update, objective: Objective) -> Tensor | None:
 
 
 def _kl(
-    update: Update, reference: Tensor, objective: Objective, reduce: _Reduce, bound: float
+    update: Update,
+    reference: Tensor,
+    objective: Objective,
+    reduce: _Reduce,
+    bound: float,
 ) -> Amount:
     """Estimate the KL; its terms cancel, so rounding counts by their size before."""
     pair = (update.log_probs, reference)
     policy, reference = pair[::-1] if objective.kl_reversed else pair
     weight = torch.ones_like(policy)
     if objective.kl_by_ratio:
-        weight = (update.log_probs - update.old_log_probs).exp()
+        weight = _ratio(update, objective)
     estimate = kl_estimate(policy, reference, objective.kl_type)
     distance = (reference - policy).clamp(-20, 20)
     size = 1 + distance.exp() * (1 + distance.abs()) + distance.abs()
     return Amount(objective.kl_sign * reduce(weight * estimate), bound * reduce(weight * size))
+
+
+def _ratio(update: Update, objective: Objective) -> Tensor:
+    """[m, r], the ratio that the policy loss of an objective takes for each token."""
+    log_ratio = update.log_probs - _old(update, objective)
+    if objective.gspo:
+        lengths = update.mask.sum(-1).clamp(min=1)
+        sequence = (log_ratio * update.mask).sum(-1) / lengths
+        log_ratio = sequence[:, None].expand_as(log_ratio)
+    return log_ratio.exp()
+
+
+def _old(update: Update, objective: Objective) -> Tensor:
+    return update.log_probs if objective.own_ratio else update.old_log_probs
 
 
 def _fractions(

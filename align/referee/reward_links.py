@@ -11,11 +11,9 @@ from torch import Tensor
 from align.core.config_value import ConfigLeaf, EffectiveConfig
 from align.core.text import Text
 from align.objective import advantages as estimators
-from align.objective import mindspeed_rl
 from align.objective.dapo import overlong_penalty
-from align.objective.gae import gae
 from align.objective.kl import kl_estimate
-from align.objective.masked import whiten
+from align.referee.estimates import declared_estimate
 from align.referee.link import Link, LinkVerdict, not_recorded
 from align.referee.step_batch import StepBatch
 from align.rollout.advantage_formulas import formula_of
@@ -68,7 +66,7 @@ def advantage_link(batch: StepBatch, config: EffectiveConfig) -> Link:
     if found is None:
         return not_recorded("advantages", declared, _NO_ADVANTAGES)
     recorded, mask, rewards = found
-    expected = _expected(estimator, scaling, batch, values, mask, rewards)
+    expected = _expected(config, scaling, batch, mask, rewards)
     if expected is None:
         return Link("advantages", declared, LinkVerdict.UNKNOWN, note=_NO_ESTIMATOR)
     own = mask.bool()
@@ -86,16 +84,16 @@ def advantage_link(batch: StepBatch, config: EffectiveConfig) -> Link:
 
 
 def _expected(
-    estimator: ConfigLeaf,
-    scaling: Scaling,
-    batch: StepBatch,
-    values: dict[str, ConfigLeaf],
-    mask: Tensor,
-    rewards: Tensor,
+    config: EffectiveConfig, scaling: Scaling, batch: StepBatch, mask: Tensor, rewards: Tensor
 ) -> Tensor | None:
     """[b, r] as declared; None for an estimator that is not recomputed."""
+    declared = config.values.get("advantage.estimator")
+    estimator = None if declared is None else declared.value
     if estimator == "gae":
-        return _gae(batch, values, mask, rewards)
+        estimate, found = declared_estimate(config), batch.get("values")
+        if estimate is None or found is None:
+            return None
+        return estimate.whitened(rewards, found[0], mask)
     if batch.trained is None:
         return None
     groups = prompt_groups(batch.trained)
@@ -105,20 +103,6 @@ def _expected(
     if estimator == "rloo":
         return estimators.rloo(rewards.sum(-1), mask, torch.from_numpy(groups))
     return None
-
-
-def _gae(
-    batch: StepBatch, values: dict[str, ConfigLeaf], mask: Tensor, rewards: Tensor
-) -> Tensor | None:
-    found = batch.get("values")
-    gamma, lam = values.get("advantage.gamma"), values.get("advantage.lam")
-    if found is None or not isinstance(gamma, int | float) or not isinstance(lam, int | float):
-        return None
-    if values.get("loss.options.definitions") == "mindspeed_rl":
-        raw, _ = mindspeed_rl.gae(rewards, found[0], gamma=gamma, lam=lam)
-        return mindspeed_rl.whiten(raw, mask)
-    raw, _ = gae(rewards, found[0], mask, gamma=gamma, lam=lam)
-    return whiten(raw, mask)
 
 
 def _overlong(values: dict[str, ConfigLeaf], mask: Tensor) -> Tensor:

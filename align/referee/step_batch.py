@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -11,6 +11,7 @@ from align.core.errors import AlignError
 from align.core.run import ArtifactKind
 from align.referee.update import matrix, tensors_by_step
 from align.rollout.trained_rows import TrainedStep, trained_steps
+from dumps.readers.trainer_inputs import TrainerInputs
 from dumps.store.run_data import RunData
 
 _TENSORS = (
@@ -36,11 +37,13 @@ class StepBatch:
         tensors: [b, r] by verl's names, those recorded; input_ids and
             attention_mask are [b, p + r].
         trained: its rows paired with the rollout dump; None where they cannot be paired.
+        source: file of the tensors, "" where nobody asked.
     """
 
     step: int
     tensors: Mapping[str, Tensor]
     trained: TrainedStep | None
+    source: str = ""
 
     def get(self, *names: str) -> tuple[Tensor, ...] | None:
         """Return tensors by name, None unless all are recorded."""
@@ -63,10 +66,20 @@ def log_prob_batch(run: RunData, step: int) -> StepBatch | None:
     return None if tensors is None else StepBatch(step, tensors, None)
 
 
+def batches(run: RunData, names: Sequence[str]) -> Iterator[StepBatch]:
+    """Yield the named tensors of every recorded step, not paired with its rows."""
+    for step, file in sorted(tensors_by_step(run, ArtifactKind.TOKENS).items()):
+        tensors = _tensors(run, file, names)
+        if tensors is not None:
+            yield StepBatch(step, tensors, None, str(file.path))
+
+
 def _read(run: RunData, step: int, names: Sequence[str]) -> dict[str, Tensor] | None:
     file = tensors_by_step(run, ArtifactKind.TOKENS).get(step)
-    if file is None:
-        return None
+    return None if file is None else _tensors(run, file, names)
+
+
+def _tensors(run: RunData, file: TrainerInputs, names: Sequence[str]) -> dict[str, Tensor] | None:
     try:
         read = {name: matrix(file, name) for name in names}
     except AlignError as error:

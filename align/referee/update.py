@@ -36,6 +36,8 @@ class Update:
         log_probs: [m, r], of the model in this update.
         entropys: [m, r], or None.
         mask, old_log_probs, advantages: [m, r].
+        given: [m, r], what the step's batch holds at these rows, by name; empty where the update
+            does not keep what it trained on apart from it.
         ref_log_prob, rollout_log_probs: [m, r], or None.
         reported: its metrics by name.
         resolution: the smallest difference a metric's printed form shows; 0 where it is not named.
@@ -59,6 +61,7 @@ class Update:
     norm_of_gradients: float | None
     roundoff: float
     resolution: Mapping[str, float] = field(default_factory=dict)
+    given: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def updates_of(run: RunData, step: int | None = None) -> Iterator[Update]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from align.rollout.token_defects import Broken, Defect, first_difference
 from align.rollout.token_labels import label_defects
 from align.rollout.token_row import Bool, Ids, TokenBatch, likely_stops
 from align.rollout.token_row_checks import (
+    after_end_defects,
     lacks_only_the_end,
     mask_defects,
     packed_defects,
@@ -72,10 +73,14 @@ def check(rows: TokenRows, vocabulary: Vocabulary | None) -> Checked:
         ends = stops or likely_stops(alone, special)
         broken += (found for row in alone for found in row_defects(row, _size(vocabulary)))
         broken += label_defects(alone, ends)
+        broken += after_end_defects(alone, special)
         pairs = matched(rows.engine.get(step.step, ()), step)
         num_matched += len(pairs)
+        whole = not _are_cut(step, pairs)
         for engine, row in pairs:
-            broken += _response(step, row, engine, stops, decode)
+            broken += _response(
+                step, row, engine, stops if whole else (), decode if whole else None
+            )
         broken += _masks(step, pairs) if pairs else mask_defects(alone, ends)
     for batch in rows.plain:
         broken += _alone(batch, stops, vocabulary)
@@ -99,6 +104,7 @@ def _alone(
     ends = stops or likely_stops(batch.rows, None if vocabulary is None else vocabulary.special)
     for row in batch.rows:
         yield from row_defects(row, _size(vocabulary))
+    yield from after_end_defects(batch.rows, None if vocabulary is None else vocabulary.special)
     yield from mask_defects(batch.rows, ends)
     yield from label_defects(batch.rows, ends)
     yield from packed_defects(batch.packed) if batch.packed is not None else ()
@@ -115,9 +121,21 @@ def stop_ids(rows: TokenRows) -> frozenset[int]:
     )
 
 
+def _are_cut(step: TrainerStep, pairs: Sequence[tuple[EngineRow, int]]) -> bool:
+    """Tell whether every response lost its last token, those that never stopped included."""
+    longer = [(engine, row) for engine, row in pairs if len(engine.response) > 1]
+    cut = all(step.response(row) == engine.response[:-1] for engine, row in longer)
+    return cut and any(engine.finish_reason != "stop" for engine, _ in longer)
+
+
 def _response(
-    step: TrainerStep, row: int, engine: EngineRow, stops: frozenset[int], decode: Decode | None
+    step: TrainerStep, row: int, engine: EngineRow, stops: Collection[int], decode: Decode | None
 ) -> Iterator[Broken]:
+    """Compare a response with what the engine made.
+
+    Args:
+        stops: ids at which the engine stops; none where all responses are cut, whatever their end.
+    """
     found, made = step.response(row), engine.response
     # A trainer with fewer columns than the engine has tokens cuts off; that is its setting.
     made = made[: step.num_response_columns]
@@ -143,11 +161,11 @@ def _kind(
     found: Ids,
     engine: EngineRow,
     made: Ids,
-    stops: frozenset[int],
+    stops: Collection[int],
     decode: Decode | None,
     width: int,
 ) -> Defect:
-    if engine.finish_reason == "stop" and found == made[:-1]:
+    if engine.finish_reason == "stop" and stops and found == made[:-1]:
         return Defect.EOS_MISSING
     ends = bool(found) and found[-1] in stops and found[-1] not in made
     if engine.finish_reason == "length" and ends and found[:-1] in (made, made[:-1]):

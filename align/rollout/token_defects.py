@@ -17,6 +17,7 @@ class Defect(str, Enum):
 
     EOS_MISSING = "eos_missing"
     EOS_FAKE = "eos_fake"
+    AFTER_EOS = "after_eos"
     RETOKENISED = "retokenised"
     RESPONSE_DIFFERS = "response_differs"
     IDS_BEYOND_VOCABULARY = "ids_beyond_vocabulary"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from align.rollout.token_defects import Broken, Defect, first_difference
-from align.rollout.token_row import Bool, Int64, Packed, TokenRow
+from align.rollout.token_row import Bool, Ids, Int64, Packed, TokenRow
 
+_SEVERAL = 3  # rows
+_SHOWN = 6  # ids
 _SIGNIFICANDS = (8, 11)  # bits of bfloat16 and float16
 
 
@@ -50,6 +52,39 @@ def mask_defects(rows: Sequence[TokenRow], stops: frozenset[int]) -> Iterator[Br
         for row in chosen:
             assert row.mask is not None
             yield _broken(defect, row, "response_mask", _expected_mask(row), row.mask != 0)
+
+
+def after_end_defects(rows: Sequence[TokenRow], special: frozenset[int] | None) -> Iterator[Broken]:
+    """Find responses that end with a special token and then, to their last column, with one other.
+
+    An engine stops at the first: what follows is what a framework pads with. One row alone may be
+    what a model samples; several are not.
+
+    Args:
+        special: the tokenizer's special tokens; nothing is found where they are not known.
+    """
+    found = [(row, ended) for row in rows if (ended := _after_end(row.response, special or ()))]
+    if len(found) < _SEVERAL:
+        return
+    for row, ended in found:
+        tail = row.response[ended - 1 :]
+        first = int(row.columns[len(row.prompt) + ended])
+        made = (*tail[:1], *([-1] * (len(tail) - 1)))
+        yield Broken(
+            *(Defect.AFTER_EOS, row.step, row.source, row.row, "input_ids", first),
+            made[:_SHOWN],
+            tail[:_SHOWN],
+        )
+
+
+def _after_end(response: Ids, special: Collection[int]) -> int:
+    """Return where the padding of a response begins; 0 where it has none."""
+    if not response or response[-1] not in special:
+        return 0
+    begins = len(response)
+    while begins and response[begins - 1] == response[-1]:
+        begins -= 1
+    return begins if begins and response[begins - 1] in special else 0
 
 
 def _expected_mask(row: TokenRow) -> Bool:

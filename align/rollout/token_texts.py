@@ -43,6 +43,22 @@ WORDING: Mapping[Defect, Wording] = {
         ),
         lengths=True,
     ),
+    Defect.AFTER_EOS: Wording(
+        Text(
+            "responses go on with padding after their end",
+            "回复在结束之后仍带有补齐 token",
+        ),
+        Text(
+            "Padding is trained on as if the model had written it: lengths, log_probs and the "
+            "loss count tokens that nobody sampled.",
+            "补齐被当作模型生成的内容训练：长度、log_probs 与损失都计入了未曾采样的 token。",
+        ),
+        Text(
+            "End response_mask and attention_mask at the first eos of a response, eos included.",
+            "response_mask 与 attention_mask 应止于回复的第一个 eos（含 eos）。",
+        ),
+        lengths=True,
+    ),
     Defect.EOS_FAKE: Wording(
         Text(
             "the trainer sees an eos on responses that were cut at the length limit",

@@ -34,9 +34,16 @@ def worker(engine: type, losses: type) -> dict[str, ModuleType]:
     """Return modules named as verl 0.9's, with classes of the same names and signatures."""
     transformer = ModuleType("verl.workers.engine.fsdp.transformer_impl")
     transformer.FSDPEngine = transformer.FSDPEngineWithLMHead = engine  # type: ignore[attr-defined]
+    critic = type("FSDPEngineWithValueHead", (engine,), {})
+    transformer.FSDPEngineWithValueHead = critic  # type: ignore[attr-defined]
     loss = ModuleType("verl.workers.utils.losses")
     loss.get_policy_loss_fn = losses.get_policy_loss_fn  # type: ignore[attr-defined]
     loss.agg_loss = lambda loss_mat, loss_mask: (loss_mat * loss_mask).sum()  # type: ignore[attr-defined]
+
+    def compute_value_loss(vpreds: Any, returns: Any, values: Any, response_mask: Any) -> Any:
+        return ((vpreds - returns).square() * response_mask).mean(), torch.zeros(())
+
+    loss.compute_value_loss = compute_value_loss  # type: ignore[attr-defined]
 
     def ppo_loss(config: Any, model_output: Any, data: Any) -> Any:
         log_probs, mask = model_output["log_probs"], torch.ones_like(model_output["log_probs"])
@@ -110,26 +117,39 @@ def train(run: Path | None) -> dict[str, Any]:
     transformer, loss, workers = modules.values()
     torch.manual_seed(1)
     engine, sync = transformer.FSDPEngine(), workers.ActorRolloutRefWorker()
+    critic = transformer.FSDPEngineWithValueHead()
     engine.initialize()
+    critic.initialize()
     sync.update_weights(global_steps=0)
-    result: dict[str, Any] = {"losses": [], "norms": []}
+    result: dict[str, Any] = {"losses": [], "norms": [], "value_losses": [], "critic_norms": []}
 
     def policy(log_prob: Any, micro: Any) -> Any:
         output = {"log_probs": log_prob, "entropy": -(log_prob.exp() * log_prob)}
         return loss.ppo_loss(SimpleNamespace(use_kl_loss=True), output, micro)
 
+    def value(predicted: Any, micro: Any) -> Any:
+        given = {"returns": micro["a"], "values": micro["a"], "response_mask": torch.ones(5, 3)}
+        return loss.compute_value_loss(vpreds=predicted, **given)
+
     for step in range(1, STEPS + 1):
         for update in range(2):
+            micro = {"x": torch.randn(5, 4), "a": torch.randn(5, 3)}
+            learned, _ = critic.forward_step(micro, value, forward_only=False)
+            learned.backward()
+            result["value_losses"].append(learned.item())
+            result["critic_norms"].append(critic.optimizer_step())
             for _ in range(2):
                 x, a = torch.randn(5, 4), torch.randn(5, 3)
-                micro = {"x": x, "a": a, "old": torch.full((5, 3), -1.1), "first": update == 0}
-                value, _ = engine.forward_step(micro, policy, forward_only=False)
-                value.backward()
-                result["losses"].append(value.item())
+                old = torch.full((5, 3), -1.1)
+                rows = {"x": x, "a": a, "old": old, "first": update == 0}
+                made, _ = engine.forward_step(rows, policy, forward_only=False)
+                made.backward()
+                result["losses"].append(made.item())
             result["norms"].append(engine.optimizer_step())
         sync.update_weights(global_steps=step)
     result["named"] = dict(engine.module.named_parameters())
     result["weights"] = [p.detach().clone() for p in engine.module.parameters()]
+    result["weights"] += [p.detach().clone() for p in critic.module.parameters()]
     result["rng"] = torch.get_rng_state()
     return result
 
@@ -141,7 +161,8 @@ def both(tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any], Path]:
 
 def test_losses_gradients_weights_and_generators_are_bitwise_equal(both: Any) -> None:
     plain, captured, _ = both
-    assert captured["losses"] == plain["losses"] and captured["norms"] == plain["norms"]
+    for name in ("losses", "norms", "value_losses", "critic_norms"):
+        assert captured[name] == plain[name]
     assert all(map(torch.equal, captured["weights"], plain["weights"]))
     assert torch.equal(captured["rng"], plain["rng"])
 
@@ -174,13 +195,21 @@ def test_that_loop_was_recorded_all_of_it(both: Any) -> None:
             assert of_tokens == pytest.approx(entropy)
         norms = [sum(part.gradient_squares(u).values()) ** 0.5 for u in range(2)]
         assert norms == pytest.approx(plain["norms"][2 * step - 2 : 2 * step], rel=1e-6)
+        critic = captured_step.read(run / f"steps/{step:06d}/critic-0.safetensors")
+        assert critic.role == "critic"
+        for u, name in ((u, f"update.{u}.") for u in range(2)):
+            at = 2 * step - 2 + u
+            assert float(critic.tensors[f"{name}micro.0.value_loss"]) == plain["value_losses"][at]
+            assert float(critic.tensors[f"{name}grad_norm"]) == pytest.approx(
+                plain["critic_norms"][at]
+            )
         assert {m["module"] for m in part.modules} == {"", "0", "1", "2"}
-        assert {m["phase"] for m in part.modules} == {"actor.train"}
+        assert {m["phase"] for m in part.modules} == {"actor.train", "critic.train"}
     given = sketches.read(run / f"sketches/sync_0/{STEPS}.safetensors", no_progress)
     assert {record.phase for record in given.records} == {Phase.PARAMETER, Phase.SENT}
     made = sketches.read(run / f"sketches/rank_0/{STEPS}.safetensors", no_progress)
     updates = {(r.name, r.update): r.total for r in made.records if r.phase == Phase.UPDATE}
-    for name, last in zip(plain["named"], plain["weights"], strict=True):
+    for name, last in zip(plain["named"], plain["weights"], strict=False):
         before = next(r for r in given.records if (r.name, r.phase) == (name, Phase.PARAMETER))
         added = updates[(name, 0)] + updates[(name, 1)]
         assert before.total + added == pytest.approx(float(last.sum()), abs=1e-5)

@@ -11,7 +11,9 @@ pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("transformers", reason="needs the extra torch")
 
 import torch
+from safetensors.torch import save_file
 
+from align.core.finding import Severity
 from align.core.rung import RungStatus
 from align.layers import backward_rung, update_rung, weight_sync_rung
 from align.stack import numerics
@@ -189,6 +191,50 @@ def test_a_later_update_is_compared_where_its_gradients_agree(tmp_path: Path) ->
     assert "other updates at update 1" in finding.title.en
     again = update_rung.compare(own, twice_updated(tmp_path / "again"))
     assert again is not None and again.findings == ()
+
+
+def test_gradients_that_a_later_step_keeps_are_named_at_that_step(tmp_path: Path) -> None:
+    def kept(folder: Path, *, keeps: bool) -> RunData:
+        model = tiny_qwen2()
+        for step in (1, 2):
+            if not keeps:
+                model.zero_grad()
+            with sketched_step(model, folder, step, FailureLog(folder, "test")) as recorder:
+                record_parameters(recorder, model, Phase.PARAMETER)
+                loss_of(model, batch(seed=step)).backward()
+                record_gradients(recorder, model)
+        return RunData(discover([folder]))
+
+    own = kept(tmp_path / "own", keeps=False)
+    (finding,) = backward_rung.compare(own, kept(tmp_path / "other", keeps=True)).findings
+    assert finding.id == "backward.first_divergence"
+    assert finding.evidence[0].key == "step 2, update 0"
+    assert backward_rung.compare(own, kept(tmp_path / "again", keeps=False)).findings == ()
+
+
+def test_an_embedding_that_leaves_out_the_token_it_pads_with_is_explained(tmp_path: Path) -> None:
+    def pads(model: Any) -> None:
+        model.model.embed_tokens.padding_idx = 10
+
+    runs = recorded(tmp_path / "a", pads), recorded(tmp_path / "b")
+    for name in "ab":
+        tiny_qwen2(pad_token_id=10).config.save_pretrained(tmp_path / name / "model")
+        (tmp_path / name / "trainer_inputs").mkdir()
+        inputs = batch()
+        own = {
+            "responses": inputs["input_ids"].clone(),
+            "response_mask": inputs["attention_mask"].clone(),
+        }
+        save_file({**inputs, **own}, tmp_path / name / "trainer_inputs/1.safetensors")
+    assert 10 in batch()["input_ids"][batch()["attention_mask"] == 1]
+    (unexplained,) = backward_rung.compare(*runs).findings
+    assert unexplained.id == "backward.first_divergence"
+    run, other = (RunData(discover([tmp_path / name])) for name in "ab")
+    result = backward_rung.compare(run, other)
+    assert result.status is RungStatus.UNDECIDED
+    (finding,) = result.findings
+    assert (finding.id, finding.severity) == ("backward.padding_row", Severity.WARNING)
+    assert "token 10" in finding.title.en
 
 
 def test_equal_updates_are_aligned_and_engines_in_sync(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ WRONG: Mapping[str, tuple[str, Loss]] = {
     "clip-higher ignored": ("loss.clip_range", Loss(high=0.2)),
     "bounds exchanged": ("loss.clip_range", Loss(low=0.28, high=0.2)),
     "nothing clipped": ("loss.clip_range", Loss(low=1.0, high=1e9)),
+    "nothing clipped from below": ("loss.clip_range", Loss(low=1.0)),
+    "nothing clipped from above": ("loss.clip_range", Loss(high=1e9)),
     "no dual clip": ("loss.dual_clip", Loss(dual=1e9)),
     "the entropy is added": ("loss.entropy_sign", Loss(entropy_coef=-0.01)),
     "the entropy is left out": ("loss.entropy_missing", Loss(entropy_coef=0.0)),

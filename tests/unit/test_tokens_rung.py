@@ -182,6 +182,33 @@ def test_an_eos_after_a_cut_response_is_fake(tmp_path: Path, kept: int) -> None:
     assert ids(against_clean(tmp_path, batch(changed), rows)) == ["tokens.eos_fake"]
 
 
+def test_responses_that_all_lost_their_last_token_are_no_story_of_eos(tmp_path: Path) -> None:
+    arrays = with_responses(lambda row: row.response[:-1])
+    assert ids(against_clean(tmp_path, arrays)) == ["tokens.response_differs"]
+
+
+def with_special_tokens(*folders: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="needs the extra torch")
+    words = {str(i): i for i in range(40)} | {"<p>": 40, "<e>": 41}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="0"))
+    tokenizer.add_special_tokens(["<p>", "<e>"])
+    for folder in folders:
+        (folder / "tokenizer").mkdir(parents=True)
+        tokenizer.save(str(folder / "tokenizer" / "tokenizer.json"))
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_padding_after_eos_that_counts_as_response_is_named(tmp_path: Path, several: bool) -> None:
+    rows = [Row([11, 12 + i], [21 + i, 22, 41], "stop") for i in range(4)]
+    going_on = rows if several else rows[:1]
+    changed = [Row(r.prompt, [*r.response, 40, 40], "length") for r in going_on]
+    changed += rows[len(changed) :]
+    with_special_tokens(tmp_path / "ref", tmp_path / "cand")
+    clean = write(tmp_path / "ref", batch(rows), rows)
+    result = compare(clean, write(tmp_path / "cand", batch(changed), changed))
+    assert ids(result) == (["tokens.after_eos"] if several else [])
+
+
 def test_other_tokens_are_a_response_that_differs(tmp_path: Path) -> None:
     arrays = batch(ROWS)
     arrays["responses"][3] = 0

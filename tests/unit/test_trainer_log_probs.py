@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("safetensors", reason="recorded tensors are safetensors: install [torch]")
+from safetensors.numpy import load_file, save_file
+
 pytest.importorskip("torch", reason="the referee computes with torch")
 
 from align.core.finding import Severity
 from align.layers.temperature import temperature_finding
 from align.referee.loss_rung import compare
+from align.rollout.trainer_pair import trainer_pair
+from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 from tests.unit.updated_runs import Tokens, tokens, updated_run
 
@@ -78,3 +83,29 @@ def test_passes_that_differ_alike_on_both_sides_are_no_finding(
         for _ in range(2)
     ]
     assert compare(*both(tmp_path, given[1], given[0])).findings == ()
+
+
+def test_a_reference_model_that_follows_the_policy_is_named_at_a_later_step(
+    tmp_path: Path,
+) -> None:
+    both(tmp_path, tokens())
+    own = replace(tokens(1), ref=tokens(1).old + np.float32(0.05))
+    for folder, given in (("a", own), ("b", replace(own, ref=own.old))):
+        updated_run(tmp_path / "later" / folder, given=given)
+        later = tmp_path / "later" / folder / "trainer_inputs/1.safetensors"
+        later.rename(tmp_path / folder / "trainer_inputs/2.safetensors")
+    run, other = (RunData(discover([tmp_path / name])) for name in "ab")
+    found = temperature_finding(run, other, 1)
+    assert found is not None
+    assert (found.id, found.severity) == ("forward.ref_log_prob", Severity.ERROR)
+    assert "step 2" in found.title.en
+    assert "The candidate's is the policy itself" in found.why.en
+
+
+def test_rows_are_paired_whatever_id_they_are_padded_with(tmp_path: Path) -> None:
+    runs = both(tmp_path, tokens())
+    path = tmp_path / "b/trainer_inputs/1.safetensors"
+    batch = load_file(path)
+    batch["input_ids"][batch["attention_mask"] == 0] = 77
+    save_file(batch, path)
+    assert trainer_pair(*runs, 1) is not None

@@ -1,4 +1,4 @@
-"""One rank of verl's actor under capture: what is recorded of the step in progress."""
+"""What one rank of verl sees of the step in progress: of its actor, and of its critic."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Rank:
         begins_micro_batch: the model's last chunk is about to train on another micro-batch.
         is_told: the log says what is not recorded.
         terms: of the loss that are still to be summed for this micro-batch.
+        critic: what the critic, if any, trains on in this process.
     """
 
     step: int = 1
@@ -47,6 +48,7 @@ class Rank:
     begins_micro_batch: bool = False
     is_told: bool = False
     record: UpdateRecord = field(default_factory=UpdateRecord)
+    critic: UpdateRecord = field(default_factory=UpdateRecord)
     terms: list[str] = field(default_factory=list)
 
     @property

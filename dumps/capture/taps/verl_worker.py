@@ -125,9 +125,39 @@ def term_summed(session: Session, *args: Any, **kwargs: Any) -> After | None:
     return after
 
 
+def value_loss(session: Session, *args: Any, **kwargs: Any) -> After | None:
+    """Keep what the critic's loss of a micro-batch is made of, and the loss."""
+    if not (session.takes(What.LOG_PROBS) and is_wanted(session) and _worker.has_rows):
+        return None
+    names = ("vpreds", "returns", "values", "response_mask")
+    tensors = dict(zip(names, args, strict=False)) | {n: kwargs[n] for n in names if n in kwargs}
+
+    def after(result: Any) -> None:
+        _worker.critic.begin_micro_batch()
+        _worker.critic.keep({**tensors, "value_loss": result[0]})
+
+    return after
+
+
 def engine_update(session: Session, self: Any, *args: Any, **kwargs: Any) -> After | None:
     """Read the gradients just before the optimizer of an engine uses them (0.8 and later)."""
-    return update_of(session, self.module, self.optimizer) if role_of(self) == "actor" else None
+    role = role_of(self)
+    if role == "critic":
+        return critic_update(session)
+    return update_of(session, self.module, self.optimizer) if role == "actor" else None
+
+
+def critic_update(session: Session) -> After | None:
+    """Keep the norm of the critic's gradient."""
+    if not is_wanted(session):
+        return None
+
+    def after(result: Any) -> None:
+        if session.takes(What.GRAD_NORMS):
+            _worker.critic.keep_norm(result)
+        _worker.critic.end_update()
+
+    return after
 
 
 def actor_update(session: Session, self: Any, *args: Any, **kwargs: Any) -> After | None:
@@ -252,17 +282,22 @@ def _end_step(session: Session, rollout_worker: Any = None) -> None:
     Args:
         rollout_worker: verl's, whose rollout engine is given the weights now.
     """
-    worker, record, step = _worker, _worker.record, _worker.step
+    worker, record, critic, step = _worker, _worker.record, _worker.critic, _worker.step
     wanted = session.takes(*_RECORDED) and is_wanted(session) and record.update > 0
     parts = worker.end_sketches(session, rollout_worker)
-    worker.record, worker.step = UpdateRecord(), step + 1
-    if not (wanted or parts):
+    worker.record, worker.critic, worker.step = UpdateRecord(), UpdateRecord(), step + 1
+    if not (wanted or parts or critic.update):
         return
     tensors, sums = record.on_device() if wanted else {}, dict[str, torch.Tensor]()
+    valued = {f"critic/{name}": tensor for name, tensor in critic.on_device().items()}
     with session.sketching("the step"):
         sums = {name: tensor for part in parts for name, tensor in part.tensors().items()}
-    host = start_copy({**tensors, **sums})()
+    host = start_copy({**tensors, **valued, **sums})()
     files = {}
+    if critic.update:
+        notes = critic.notes(step, worker.rank, "critic", losses_add_up=True)
+        own = {name.removeprefix("critic/"): host[name] for name in valued}
+        files[step_file(step, f"critic-{worker.rank}")] = writes(own, notes)
     if wanted:
         by_engine = worker.phase.endswith(".train")  # 0.8 and later: divided by the update
         notes = record.notes(step, worker.rank, "actor", losses_add_up=by_engine)

@@ -10,10 +10,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from megatron.core.models.common.embeddings import rope_utils
+from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+from mindspeed_rl.models.base.base_training_engine import BaseTrainingEngine
 from mindspeed_rl.models.loss import grpo_actor_loss_func
 from mindspeed_rl.models.loss.grpo_actor_loss_func import GRPOActorLossFunc
 from mindspeed_rl.trainer.utils import compute_utils
 from torch import Tensor
+from torch.optim import adam
 
 Made = Callable[..., Any]
 ONE = "model.layers.1.mlp.gate_up_proj.weight"
@@ -267,6 +271,181 @@ def grad_norm_doubled(worker: Any) -> None:
     replaced(worker.optimizer, "get_grad_norm", lambda own: lambda: 2 * own())
 
 
+def query_rows_by_kind(worker: Any) -> None:
+    """Rows of linear_qkv are by kind (queries, keys, values), where Megatron has them by group."""
+    for number in range(2):
+        for layer in layers(worker, number):
+            attention = layer.self_attention
+            groups, head = attention.config.num_query_groups, attention.config.kv_channels
+            rows = attention.linear_qkv.weight.data
+            by_group = rows.unflatten(0, (groups, -1, head))
+            kinds = (by_group[:, :-2], by_group[:, -2], by_group[:, -1])
+            rows.copy_(torch.cat([kind.reshape(-1, rows.shape[1]) for kind in kinds]))
+
+
+def rotary_interleaved(worker: Any) -> None:
+    """Each two neighbours of a head are turned together, by the angles of its halves."""
+    replaced(rope_utils, "_rotate_half", lambda own: lambda x, interleaved: own(x, True))
+
+
+def products_rounded(worker: Any) -> None:
+    """Linear layers multiply with 11 bits of mantissa, as HF32 does."""
+
+    def rounded(x: Tensor) -> Tensor:
+        kept = (x.detach().contiguous().view(torch.int32) + 0x800) & ~0xFFF
+        return x + (kept.view(torch.float32) - x.detach())
+
+    def make(own: Made) -> Made:
+        def multiplied(layer: Any, **given: Any) -> Any:
+            factors = {name: rounded(given.pop(name)) for name in ("input", "weight")}
+            return own(layer, **factors, **given)
+
+        return multiplied
+
+    for kind in (ColumnParallelLinear, RowParallelLinear):
+        replaced(kind, "_forward_impl", make)
+
+
+def bias_left_out(worker: Any) -> None:
+    """One linear_qkv hands its bias on to what does not add it."""
+    for layer in layers(worker, 1):
+        layer.self_attention.linear_qkv.skip_bias_add = True
+
+
+def gradients_kept(worker: Any) -> None:
+    """Gradients are not set to zero between updates."""
+    (chunk,) = worker.model
+
+    def make(own: Made) -> Made:
+        def zeroed() -> None:
+            kept = [buffer.grad_data.clone() for buffer in chunk.buffers]
+            own()
+            for buffer, gradients in zip(chunk.buffers, kept, strict=True):
+                buffer.grad_data.copy_(gradients)
+
+        return zeroed
+
+    replaced(chunk, "zero_grad_buffer", make)
+
+
+def gradients_bfloat16(worker: Any) -> None:
+    """Gradients are reduced in bfloat16."""
+    (chunk,) = worker.model
+
+    def make(own: Made) -> Made:
+        def finalized(*args: Any, **kwargs: Any) -> None:
+            own(*args, **kwargs)
+            for buffer in chunk.buffers:
+                buffer.grad_data.copy_(buffer.grad_data.bfloat16())
+
+        return finalized
+
+    replaced(chunk.config, "finalize_model_grads_func", make)
+
+
+def ratio_always_one(worker: Any) -> None:
+    """The loss takes the policy as it is now for the one that acted."""
+
+    def make(own: Made) -> Made:
+        def without(*args: Any, **kwargs: Any) -> Any:
+            mask, _, *others = own(*args, **kwargs)
+            return mask, None, *others
+
+        return without
+
+    replaced(GRPOActorLossFunc, "_get_policy_loss_input", make)
+
+
+def padded_mean(worker: Any) -> None:
+    """The loss is a mean over padding too."""
+    functional = grpo_actor_loss_func.F
+    replaced(
+        functional,
+        "masked_mean",
+        lambda own: lambda values, mask: (values * mask).sum() / mask.numel(),
+    )
+
+
+def end_left_out(worker: Any) -> None:
+    """No response's last token is in the loss."""
+
+    def make(own: Made) -> Made:
+        def shortened(*args: Any, **kwargs: Any) -> Any:
+            mask, *others = own(*args, **kwargs)
+            return F.pad(mask[:, 1:], (0, 1)), *others
+
+        return shortened
+
+    replaced(GRPOActorLossFunc, "_get_policy_loss_input", make)
+
+
+def advantages_exchanged(worker: Any) -> None:
+    """Two mini-batches train on each other's advantages."""
+
+    def make(own: Made) -> Made:
+        def split(batch: Any, *args: Any, keep_list: bool = False, **kwargs: Any) -> Any:
+            if keep_list:  # into mini-batches
+                given = batch["advantages"]
+                batch = {**batch, "advantages": given.roll(len(given) // 2, 0)}
+            return own(batch, *args, keep_list=keep_list, **kwargs)
+
+        return split
+
+    replaced(BaseTrainingEngine, "_split_batches", make)
+
+
+def reference_follows(worker: Any) -> None:
+    """The reference model is given the actor's weights after each step."""
+
+    def make(own: Made) -> Made:
+        def update(*args: Any, **kwargs: Any) -> None:
+            own(*args, **kwargs)
+            parameters = (model[0].parameters() for model in (worker.ref_model, worker.model))
+            for kept, trained in zip(*parameters, strict=True):
+                kept.data.copy_(trained.data)
+
+        return update
+
+    replaced(worker, "update", make)
+
+
+def std_of_batch(worker: Any) -> None:
+    """Advantages are divided by the whole batch's standard deviation."""
+
+    def grouped(scores: Tensor, *, eos_mask: Tensor, n_sample_per_prompt: int, **_: Any) -> Any:
+        by_group = scores.double().reshape(-1, n_sample_per_prompt)
+        scaled = (by_group - by_group.mean(1, keepdim=True)) / (by_group.std() + 1e-6)
+        by_token = scaled.reshape(-1, 1).float() * eos_mask
+        return by_token, by_token.clone()
+
+    compute_utils.compute_group_norm_advantage_return = _by_names(grouped)
+
+
+def no_bias_correction(worker: Any) -> None:
+    """Adam does not correct its moments for having begun at zero."""
+
+    def make(own: Made) -> Made:
+        def late(*tensors: Any, **settings: Any) -> None:
+            *others, steps = tensors
+            own(*others, [torch.full_like(step, 1e6) for step in steps], **settings)
+            for step in steps:
+                step += 1
+
+        return late
+
+    replaced(adam, "adam", make)
+
+
+def layer_sent_twice(worker: Any) -> None:
+    """The engine is given the first layer for the second too."""
+
+    def change(params: dict[str, Tensor]) -> None:
+        for name, value in params.items():
+            value.copy_(params[name.replace(".layers.1.", ".layers.0.")])
+
+    _with_given(worker, change)
+
+
 FAULTS: dict[str, Callable[[Any], None]] = {
     fault.__name__: fault
     for fault in (
@@ -276,6 +455,10 @@ FAULTS: dict[str, Callable[[Any], None]] = {
         *(detached_layer, loss_doubled, grad_norm_doubled),
         *(adam_epsilon, all_decayed, states_bfloat16, rate_halved),
         *(stale_weights, scaled_weight, swapped_halves),
+        *(query_rows_by_kind, rotary_interleaved, products_rounded),
+        *(bias_left_out, gradients_kept, gradients_bfloat16),
+        *(ratio_always_one, padded_mean, end_left_out, advantages_exchanged),
+        *(reference_follows, std_of_batch, no_bias_correction, layer_sent_twice),
     )
 }
 """Each function's docstring says what it plants."""

@@ -26,6 +26,9 @@ from tests.frameworks.trl import grpo_run
 
 Made = Callable[..., Any]
 trainer_module = import_module("trl.trainer.grpo_trainer")
+adam_module = import_module("torch.optim.adam")
+clipping_module = import_module("torch.nn.utils.clip_grad")
+model_module = import_module("transformers.models.qwen2.modeling_qwen2")
 
 SETTINGS: dict[str, Any] = {
     "per_device_train_batch_size": 4,
@@ -311,6 +314,161 @@ def response_cut() -> None:
     )
 
 
+def biased_std() -> None:
+    """Advantages are divided by the standard deviation of the group as a whole population."""
+    rewritten(
+        GRPOTrainer._generate_and_score_completions,
+        (
+            "nanstd(rewards.view(-1, num_generations), dim=1)",
+            "rewards.view(-1, num_generations).std(dim=1, correction=0)",
+        ),
+    )
+
+
+def truncated_scored_zero() -> None:
+    """Responses that have no end score 0."""
+    rewritten(
+        GRPOTrainer._calculate_rewards,
+        (
+            "return rewards_per_func",
+            "return rewards_per_func * torch.tensor("
+            "[[float(self.eos_token_ids[0] in ids)] for ids in completion_ids_list])",
+        ),
+    )
+
+
+def after_eos() -> None:
+    """Responses go on after their eos, as far as the longest of the batch."""
+    rewritten(
+        GRPOTrainer._generate_single_turn,
+        ("(sequence_indices <= eos_idx.unsqueeze(1))", "(sequence_indices >= 0)"),
+    )
+
+
+def template_space() -> None:
+    """Prompts end with a space that is not in the data."""
+    rewritten(
+        GRPOTrainer._tokenize_prompts,
+        (
+            "self.processing_class(text=prompts)",
+            "self.processing_class(text=[prompt + ' ' for prompt in prompts])",
+        ),
+    )
+
+
+def old_log_probs_renewed() -> None:
+    """Every update takes its own log_probs for the old ones: the ratio is always 1."""
+    rewritten(
+        GRPOTrainer._compute_loss,
+        ('inputs.get("old_per_token_logps")', "None"),
+    )
+
+
+def ratio_by_sequence() -> None:
+    """The ratio is that of a sequence's mean log_prob, where it should be each token's."""
+    rewritten(
+        GRPOTrainer._compute_loss,
+        ('if self.importance_sampling_level == "token":', "if False:"),
+        ('elif self.importance_sampling_level == "sequence":', "elif True:"),
+    )
+
+
+def low_clip_missing() -> None:
+    """The ratio is clipped only from above."""
+    rewritten(
+        GRPOTrainer._compute_loss,
+        (
+            "torch.clamp(coef_1, 1 - self.epsilon_low, 1 + self.epsilon_high)",
+            "torch.clamp(coef_1, max=1 + self.epsilon_high)",
+        ),
+    )
+
+
+def reference_follows() -> None:
+    """The reference model gets the trained weights with every generation."""
+    rewritten(
+        GRPOTrainer._generate_and_score_completions,
+        (
+            "# Compute the per-token log probabilities for the reference model\n",
+            "self.ref_model.load_state_dict(self.model.state_dict())\n",
+        ),
+    )
+
+
+def interleaved_rotary() -> None:
+    """Rotary embeddings turn neighbours, by the angles of the two halves of a head."""
+
+    def make(own: Made) -> Made:
+        return lambda x: torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+
+    replaced(model_module, "rotate_half", make)
+
+
+def norm_gradient() -> None:
+    """The backward pass of one norm takes the mean square for a constant."""
+
+    def change(layers: Any) -> None:
+        norm = layers[1].post_attention_layernorm
+
+        def forward(x: Any) -> Any:
+            mean = x.pow(2).mean(-1, keepdim=True)
+            return norm.weight * (x * torch.rsqrt(mean + norm.variance_epsilon).detach())
+
+        norm.forward = forward
+
+    with_model(change)
+
+
+def stale_gradients() -> None:
+    """Gradients are not set to zero after an update."""
+
+    def change(trainer: Any) -> None:
+        trainer.model.zero_grad = lambda *args, **kwargs: None
+
+    with_trainer(change)
+
+
+def always_clipped() -> None:
+    """Gradients are scaled to the largest norm allowed, smaller ones too."""
+
+    def make(own: Made) -> Made:
+        def scaled(parameters: Any, limit: float, norm: Any, *args: Any) -> None:
+            for parameter in parameters:
+                parameter.grad.mul_(limit / (norm + 1e-6))
+
+        return scaled
+
+    replaced(clipping_module, "_clip_grads_with_norm_", make)
+
+
+def with_fused_adam(change: Callable[..., None]) -> None:
+    """Put a function in the place of Adam's kernel, which it is given with the kernel's tensors."""
+    replaced(adam_module, "_fused_adam", lambda own: functools.partial(change, own))
+
+
+def bias_correction_missing() -> None:
+    """Adam does not correct its moments for their start at zero."""
+
+    def change(own: Made, *tensors: Any, **kwargs: Any) -> None:
+        *states, steps = tensors
+        own(*states, [step + 1e6 for step in steps], **kwargs)
+        for step in steps:
+            step += 1
+
+    with_fused_adam(change)
+
+
+def weights_bfloat16() -> None:
+    """Updated weights are kept in bfloat16."""
+
+    def change(own: Made, weights: Any, *tensors: Any, **kwargs: Any) -> None:
+        own(weights, *tensors, **kwargs)
+        for weight in weights:
+            weight.copy_(weight.bfloat16())
+
+    with_fused_adam(change)
+
+
 def other_draws() -> None:
     """Responses are sampled with another seed: no fault."""
 
@@ -338,6 +496,10 @@ FAULTS: dict[str, Callable[[], None]] = {
             *(temperature_missing, loss_doubled, lost_micro_batch),
             *(vectors_decayed, states_bfloat16, adam_epsilon, rate_halved),
             *(reversed_order, prompt_token_lost, response_cut),
+            *(biased_std, truncated_scored_zero, after_eos, template_space),
+            *(old_log_probs_renewed, ratio_by_sequence, low_clip_missing, reference_follows),
+            *(interleaved_rotary, norm_gradient, stale_gradients),
+            *(always_clipped, bias_correction_missing, weights_bfloat16),
         )
     },
 }

@@ -61,6 +61,7 @@ class Spec:
         replays: the captured run whose rollouts it trains on; by default the recipe's.
         skipped: parameter that no sync gives to the rollout engine.
         planted: fault in the code of every process (`plugin/planted.py`).
+        plugins: other modules of `plugin` that every process imports.
         warm: torch and its like are imported before its processes begin.
     """
 
@@ -69,6 +70,7 @@ class Spec:
     replays: str = ""
     skipped: str = ""
     planted: str = ""
+    plugins: tuple[str, ...] = ()
     generates: bool = False
     warm: bool = True
 
@@ -176,12 +178,12 @@ class Runs:
                 "RECORDED_ROLLOUTS": str(self._work / "rollouts.jsonl"),
             }
             overrides = [*(() if spec.generates else RECORDED), *overrides]
-        if spec.planted:
-            environment = {
-                **environment,
-                "XMOD": environment["XMOD"] + ",planted",
-                "PLANTED_FAULT": spec.planted,
-            }
+        plugins = (*spec.plugins, *(("planted",) if spec.planted else ()))
+        environment = {
+            **environment,
+            "XMOD": ",".join((environment["XMOD"], *plugins)),
+            "PLANTED_FAULT": spec.planted,
+        }
         python = self._python if spec.warm else None
         done = start(self._work, name, prefix, overrides, environment, python)
         assert done.returncode == 0, f"{name}: {(done.stdout + done.stderr)[-3000:]}"

@@ -705,6 +705,7 @@ def head_from_embedding() -> None:
 
 
 LAYER_FAULTS: dict[str, Callable[[Any], None]] = import_module("layer_faults").LAYER_FAULTS
+CRITIC_FAULTS: dict[str, Callable[[], None]] = import_module("critic_faults").FAULTS
 FAULTS: dict[str, Callable[[], None]] = {
     **{name: partial(with_model, change) for name, change in LAYER_FAULTS.items()},
     **{
@@ -725,6 +726,7 @@ FAULTS: dict[str, Callable[[], None]] = {
             head_from_embedding,
         )
     },
+    **CRITIC_FAULTS,
 }
 """Each function's docstring says what it plants."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.generic]
 
+VALUES = ("values", "returns", "token_level_rewards")
 LOSS_INPUTS = ("old_log_probs", "ref_log_prob", "advantages", "response_mask")
 _SAME = 1e-3  # relative; rounding of log_probs in bfloat16 stays below it after averaging
 
@@ -44,10 +45,16 @@ def trainer_pair(reference: RunData, candidate: RunData, step: int) -> TrainerPa
     if inputs[0] is None or inputs[1] is None:
         return None
     tensors = [_in_order(_tensors(each)) for each in inputs if each is not None]
-    ids = [each["input_ids"] for each in tensors]
+    ids = [_attended(each) for each in tensors]
     if ids[0].shape != ids[1].shape or not np.array_equal(ids[0], ids[1]):
         return None
     return TrainerPair((str(inputs[0].path), str(inputs[1].path)), tensors[0], tensors[1])
+
+
+def paired_steps(reference: RunData, candidate: RunData) -> list[int]:
+    """Return the steps that both trainers recorded."""
+    own, other = ({each.step for each in _all_inputs(run)} for run in (reference, candidate))
+    return sorted(step for step in own & other if step is not None)
 
 
 def same_loss_inputs(pair: TrainerPair | None) -> bool | None:
@@ -63,22 +70,32 @@ def _close(one: Array, other: Array) -> bool:
 
 
 def _inputs(run: RunData, step: int) -> TrainerInputs | None:
+    return next((each for each in _all_inputs(run) if each.step == step), None)
+
+
+def _all_inputs(run: RunData) -> Iterator[TrainerInputs]:
     for artifact in run.run.of_kind(ArtifactKind.TOKENS):
         try:
             read = reader_named(artifact.format, artifact.kind).read(artifact.path, lambda _: None)
         except AlignError:  # the tokens rung says which file, and why
             continue
-        if isinstance(read, TrainerInputs) and read.step == step:
-            return read
-    return None
+        if isinstance(read, TrainerInputs):
+            yield read
 
 
 def _tensors(inputs: TrainerInputs) -> dict[str, Array]:
-    wanted: Sequence[str] = ("input_ids", "rollout_log_probs", *LOSS_INPUTS)
+    ids: Sequence[str] = ("input_ids", "attention_mask")
+    wanted = (*ids, "rollout_log_probs", *LOSS_INPUTS, *VALUES)
     read = {name: inputs.tensor(name) for name in wanted}
     return {name: tensor for name, tensor in read.items() if tensor is not None}
 
 
+def _attended(tensors: Mapping[str, Array]) -> Array:
+    """Return the ids with all padding alike: frameworks pad with different ids."""
+    ids, attention = tensors["input_ids"], tensors.get("attention_mask")
+    return ids if attention is None else np.where(attention != 0, ids, -1)
+
+
 def _in_order(tensors: dict[str, Array]) -> dict[str, Array]:
-    order = np.lexsort(tensors["input_ids"].T[::-1])
+    order = np.lexsort(_attended(tensors).T[::-1])
     return {name: tensor[order] for name, tensor in tensors.items()}

@@ -1,0 +1,161 @@
+"""Advantage rung of PPO: are the recorded advantages those of the recorded rewards and values?
+
+An invariant within one run: responses of the two runs need not be alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from align.config.normalise import effective
+from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Strength
+from align.core.rung import Rung, RungResult, RungStatus
+from align.core.text import Text
+from align.referee.estimates import (
+    DISCOUNT,
+    TENSORS,
+    VALUES,
+    Declared,
+    declared_estimate,
+    differing_tokens,
+    formula_of,
+)
+from align.referee.step_batch import StepBatch, batches
+from align.rollout.advantage_formulas import NORMALIZATION
+from dumps.store.run_data import RunData
+
+_QUOTED = 3
+_ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """One run's steps that record what GAE needs.
+
+    Args:
+        differing: the steps on which any recorded advantage is not the declared one.
+    """
+
+    side: Side
+    declared: Declared
+    num_steps: int
+    differing: tuple[StepBatch, ...]
+
+
+def compare_estimates(reference: RunData, candidate: RunData) -> RungResult | None:
+    """Estimate both runs' advantages again; None unless both declare GAE and record its inputs."""
+    sides = ((Side.REFERENCE, reference), (Side.CANDIDATE, candidate))
+    found = [_estimated(side, run) for side, run in sides]
+    both = [run for run in found if run is not None]
+    if len(both) < len(found):
+        return None
+    wrong = [run for run in both if run.differing]
+    if len(wrong) == 1:
+        finding = _finding(wrong[0])
+        title = finding.title
+        summary = Text(f"{title.en[:1].upper()}{title.en[1:]}.", f"{title.zh}。")
+        return RungResult(Rung.ADVANTAGE, RungStatus.DIVERGED, summary, (finding,))
+    if wrong:
+        return RungResult(Rung.ADVANTAGE, RungStatus.UNDECIDED, _BOTH)
+    return RungResult(Rung.ADVANTAGE, RungStatus.ALIGNED, _aligned(both))
+
+
+def _estimated(side: Side, run: RunData) -> Estimated | None:
+    declared = declared_estimate(effective(run.configs, run.run.manifest))
+    if declared is None:
+        return None
+    steps = [batch for batch in batches(run, TENSORS) if batch.get(*TENSORS) is not None]
+    if not steps:
+        return None
+    differing = [batch for batch in steps if bool(differing_tokens(batch, declared).any())]
+    return Estimated(side, declared, len(steps), tuple(differing))
+
+
+def _aligned(both: Sequence[Estimated]) -> Text:
+    counts = [run.num_steps for run in both]
+    return Text(
+        f"Both runs' advantages are {both[0].declared.text} of their own rewards and values "
+        f"({counts[0]} and {counts[1]} steps).",
+        "两次运行的 advantage 都与各自奖励与 value 按 GAE 计算的结果一致"
+        f"（{counts[0]} 步与 {counts[1]} 步）。",
+    )
+
+
+def _finding(run: Estimated) -> Finding:
+    first, declared, side = run.differing[0], run.declared, run.side
+    far = differing_tokens(first, declared)
+    places = far.nonzero()[:_QUOTED].tolist()
+    rewards, values, mask, recorded = first.get(*TENSORS) or ()
+    expected = declared.whitened(rewards, values, mask)
+    formula = formula_of(list(run.differing), declared)
+    count, total = int(far.sum()), int(mask.sum())
+    where = Text(
+        f"{count} of {total} tokens at step {first.step} "
+        f"({len(run.differing)} of {run.num_steps} steps)",
+        f"第 {first.step} 步 {total} 个 token 中有 {count} 个"
+        f"（{run.num_steps} 步中有 {len(run.differing)} 步）",
+    )
+    title = Text(
+        f"the {side.value}'s advantages are not {declared.text} of its rewards and values: "
+        f"{where.en}",
+        f"{_ZH[side]}的 advantage 与其奖励、value 按 GAE 计算的结果不符：{where.zh}",
+    )
+    if formula is not None:
+        title = Text(
+            f"for its advantages the {side.value} {formula.what.en}: {where.en}",
+            f"计算 advantage 时，{_ZH[side]}{formula.what.zh}：{where.zh}",
+        )
+    kind = "recomputed_differs" if formula is None else formula.kind
+    return Finding(
+        id=f"advantage.{kind}",
+        rung=Rung.ADVANTAGE,
+        severity=Severity.ERROR,
+        title=title,
+        reference=count if side is Side.REFERENCE else 0,
+        candidate=count if side is Side.CANDIDATE else 0,
+        evidence=tuple(
+            Evidence(source, side, key=f"advantages[{row}, {token}]", values=(value,))
+            for row, token in places
+            for source, value in (
+                (first.source, float(recorded[row, token])),
+                (declared.text, float(expected[row, token])),
+            )
+        ),
+        why=Text(
+            "Advantages follow from the rewards, the values, γ and λ alone, and the other run's "
+            "do; other advantages reinforce other tokens.",
+            "advantage 只取决于奖励、value、γ 与 λ，另一侧符合这一点；"
+            "advantage 不同，被强化的 token 也就不同。",
+        ),
+        fix=_FIXES.get(kind, _FIX),
+        mechanism=Mechanism(Rung.ADVANTAGE, Strength.SEMANTIC),
+    )
+
+
+_BOTH = Text(
+    "Neither run's advantages are those of its rewards and values.",
+    "两次运行的 advantage 都与各自奖励、value 的计算结果不符。",
+)
+_FIX = Text(
+    "Compare the quoted tokens with the recursion: δ = r + γ V' - V, A = δ + γλ A', over counting "
+    "tokens from the last to the first, then whitened.",
+    "用递推式对照引用的 token：δ = r + γ V' - V，A = δ + γλ A'，"
+    "从最后一个有效 token 向前，再白化。",
+)
+_FIXES = {
+    DISCOUNT: Text(
+        "Pass algorithm.gamma and algorithm.lam (MindSpeed-RL gamma, lam) to the estimator.",
+        "把 algorithm.gamma 与 algorithm.lam（MindSpeed-RL 为 gamma、lam）传给估计函数。",
+    ),
+    VALUES: Text(
+        "Cut values as log_probs are cut: the value before a token is that of the position that "
+        "predicts it, response_length columns ending one before the last.",
+        "value 的截取须与 log_probs 相同：某 token 之前的 value 位于预测它的位置，"
+        "即末列之前的 response_length 列。",
+    ),
+    NORMALIZATION: Text(
+        "Whiten over the response mask of the whole batch, after GAE and before the loss.",
+        "在 GAE 之后、损失之前，按整个 batch 的 response_mask 做白化。",
+    ),
+}

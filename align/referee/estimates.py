@@ -1,0 +1,162 @@
+"""Generalised advantages: what a run's configuration gives, and which mistake gives what it has.
+
+A_t follows from the token rewards, the critic's values, γ and λ, and is whitened over the batch
+(`align.objective.gae`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from align.core.config_value import EffectiveConfig
+from align.core.text import Text
+from align.objective import mindspeed_rl
+from align.objective.gae import gae
+from align.objective.masked import masked_mean, whiten
+from align.referee.step_batch import StepBatch
+from align.rollout.advantage_formulas import NORMALIZATION, SCALED, SCORES_MOVED, Formula
+from align.rollout.group_advantages import TOLERANCE
+
+DISCOUNT, VALUES = "discount", "values"
+TENSORS = ("token_level_rewards", "values", "response_mask", "advantages")
+_USUAL = (1.0, 0.99, 0.98, 0.97, 0.95, 0.9, 0.0)
+_ROWS = (1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """How a configuration estimates advantages.
+
+    Args:
+        gamma, lam: a factor per token.
+        steps_over: tokens that do not count are stepped over (not in MindSpeed-RL).
+    """
+
+    gamma: float
+    lam: float
+    steps_over: bool = True
+
+    @property
+    def text(self) -> str:
+        """As a formula's name."""
+        return f"whitened GAE with γ {self.gamma:g} and λ {self.lam:g}"
+
+    def raw(self, rewards: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """[b, r], not whitened."""
+        if self.steps_over:
+            return gae(rewards, values, mask, gamma=self.gamma, lam=self.lam)[0]
+        return mindspeed_rl.gae(rewards, values, gamma=self.gamma, lam=self.lam)[0]
+
+    def whitened(self, rewards: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """[b, r]."""
+        raw = self.raw(rewards, values, mask)
+        return whiten(raw, mask) if self.steps_over else mindspeed_rl.whiten(raw, mask)
+
+
+def declared_estimate(config: EffectiveConfig) -> Declared | None:
+    """Return what a configuration declares; None where it is not GAE."""
+    values = {name: value.value for name, value in config.values.items()}
+    gamma, lam = values.get("advantage.gamma"), values.get("advantage.lam")
+    if values.get("advantage.estimator") != "gae":
+        return None
+    if not isinstance(gamma, int | float) or not isinstance(lam, int | float):
+        return None
+    is_verl = values.get("loss.options.definitions") != "mindspeed_rl"
+    return Declared(float(gamma), float(lam), is_verl)
+
+
+def differing_tokens(batch: StepBatch, declared: Declared) -> Tensor:
+    """bool [b, r]: counting tokens whose recorded advantage is not the declared one."""
+    rewards, values, mask, recorded = _tensors(batch)
+    return _far(recorded, declared.whitened(rewards, values, mask), mask)
+
+
+def formula_of(batches: list[StepBatch], declared: Declared) -> Formula | None:
+    """Return the mistake that gives every recorded advantage; None where not exactly one does."""
+    tried = [list(_mistakes(batch, declared)) for batch in batches]
+    fitting: dict[str, Formula] = {}
+    for at, (formula, _) in enumerate(tried[0]):
+        pairs = zip(batches, tried, strict=True)
+        if not any(bool(_off(batch, mistakes[at][1]).any()) for batch, mistakes in pairs):
+            fitting.setdefault(formula.kind, formula)
+    if not fitting:
+        return _scaled(batches, declared)
+    return next(iter(fitting.values())) if len(fitting) == 1 else None
+
+
+def _mistakes(batch: StepBatch, declared: Declared) -> Iterator[tuple[Formula, Tensor]]:
+    rewards, values, mask, _ = _tensors(batch)
+    raw = declared.raw(rewards, values, mask)
+    yield Formula(NORMALIZATION, _NOT_WHITENED), raw
+    yield Formula(NORMALIZATION, _ONLY_CENTRED), raw - masked_mean(raw, mask)
+    for value in _USUAL:
+        for sign, usual, other in (
+            ("γ", declared.gamma, replace(declared, gamma=value)),
+            ("λ", declared.lam, replace(declared, lam=value)),
+        ):
+            if other != declared:
+                what = _discounts(sign, value, usual)
+                yield Formula(DISCOUNT, what), other.whitened(rewards, values, mask)
+    for what, other_values in (
+        (_LATE, values.roll(-1, 1)),
+        (_EARLY, values.roll(1, 1)),
+        (_NO_VALUES, torch.zeros_like(values)),
+        (_MOVED_VALUES, values.roll(1, 0)),
+    ):
+        yield Formula(VALUES, what), declared.whitened(rewards, other_values, mask)
+    for count in _ROWS:
+        moved = declared.whitened(rewards.roll(count, 0), values, mask)
+        yield Formula(SCORES_MOVED, _MOVED_REWARDS), moved
+
+
+def _scaled(batches: list[StepBatch], declared: Declared) -> Formula | None:
+    recorded, expected = [], []
+    for batch in batches:
+        rewards, values, mask, own = _tensors(batch)
+        recorded.append(own[mask.bool()])
+        expected.append(declared.whitened(rewards, values, mask)[mask.bool()])
+    mine, other = torch.cat(recorded), torch.cat(expected)
+    square = float(other @ other)
+    factor = float(mine @ other) / square if square else 0.0
+    if factor == 0 or bool(_far(mine / factor, other, torch.ones_like(mine)).any()):
+        return None
+    return Formula(
+        SCALED,
+        Text(f"multiplies every advantage by {factor:.3g}", f"把所有 advantage 乘以 {factor:.3g}"),
+    )
+
+
+def _off(batch: StepBatch, expected: Tensor) -> Tensor:
+    _, _, mask, recorded = _tensors(batch)
+    return _far(recorded, expected, mask)
+
+
+def _far(recorded: Tensor, expected: Tensor, mask: Tensor) -> Tensor:
+    apart = (recorded - expected).abs()
+    return mask.bool() & ~(apart <= TOLERANCE.value * expected.abs().clamp(min=1.0))
+
+
+def _tensors(batch: StepBatch) -> tuple[Tensor, ...]:
+    found = batch.get(*TENSORS)
+    assert found is not None
+    return found
+
+
+def _discounts(sign: str, value: float, usual: float) -> Text:
+    return Text(
+        f"discounts with {sign} = {value:g}, where {usual:g} is configured",
+        f"以 {sign} = {value:g} 折扣，而配置为 {usual:g}",
+    )
+
+
+_NOT_WHITENED = Text("does not whiten", "没有做白化")
+_ONLY_CENTRED = Text("subtracts the mean and divides by no deviation", "只减去均值，未除以标准差")
+_LATE = Text("takes each token's value from the token after", "使用了后一个 token 的 value")
+_EARLY = Text("takes each token's value from the token before", "使用了前一个 token 的 value")
+_NO_VALUES = Text("takes every value to be 0", "把所有 value 当作 0")
+_MOVED_VALUES = Text("takes the values of the row before", "使用了前一行的 value")
+_MOVED_REWARDS = Text("takes the rewards of another row", "使用了别的行的奖励")
