@@ -274,24 +274,20 @@ def _fused_chunk(
     Args:
         largest_yet: only a larger difference's place is looked for.
     """
-    a, b = (_as_float32(*each) for each in zip((one, other), scratch.narrow, strict=True))
+    elements = [_elements(*each) for each in zip((one, other), scratch.narrow, strict=True)]
     tolerance = _tolerance(one.dtype, other.dtype)
-    own, theirs, product, square, largest, beyond = kernel.sums(a, b, tolerance)
+    own, theirs, product, square, largest, beyond = kernel.sums(*elements, tolerance)
     if not math.isfinite(square):
-        wide = [
-            _as_float64(values, buffer, scratch.bits)
-            for values, buffer in ((one, scratch.one), (other, scratch.other))
-        ]
-        return _with_holes(one, other, *wide)
+        return _with_holes(one, other, *_both_as_float64(one, other, scratch))
     bits, theirs_bits = (values.raw.view(_ORDERED[one.dtype]) for values in (one, other))
     lowest = -(1 << (8 * bits.itemsize - 1))
     ulps, unequal, flips = kernel.ulps(bits, theirs_bits, lowest)
     at = -1
     if largest > largest_yet:
-        error = np.subtract(b, a, out=scratch.error[: len(a)], dtype=np.float64)
-        at = int(np.abs(error, out=error).argmax())
+        a, b = _both_as_float64(one, other, scratch)
+        at = int(np.abs(np.subtract(b, a, out=b), out=b).argmax())
     return ExactDifference(
-        len(a), own, theirs, product, square, largest, at, ulps, int(beyond), flips, unequal
+        len(one.raw), own, theirs, product, square, largest, at, ulps, int(beyond), flips, unequal
     )
 
 
@@ -332,29 +328,28 @@ def _with_holes(one: Values, other: Values, a: Float64, b: Float64) -> ExactDiff
     )
 
 
-def _as_float32(values: Values, buffer: npt.NDArray[np.float32]) -> Raw:
-    """Return numbers of a dtype that float32 holds; as they are where they are float32."""
+def _elements(values: Values, buffer: npt.NDArray[np.float32]) -> Raw:
+    """Return what the kernel takes: float32 numbers, or bfloat16's bits without a sign."""
+    if values.dtype == "bfloat16":
+        return values.raw.view(np.uint16)
     if values.dtype == "float32":
         return values.raw
     target = buffer[: len(values.raw)]
-    if values.dtype == "bfloat16":
-        _widen(values.raw, target.view(np.uint32))
-    else:
-        np.copyto(target, values.raw)
+    np.copyto(target, values.raw)
     return target
 
 
-def _widen(bfloat16: Raw, bits: npt.NDArray[np.uint32]) -> None:
-    """Write the bits of the same numbers in float32."""
-    np.copyto(bits, bfloat16.view(np.uint16))
-    np.left_shift(bits, 16, out=bits)
+def _both_as_float64(one: Values, other: Values, scratch: _Scratch) -> tuple[Float64, Float64]:
+    own = _as_float64(one, scratch.one, scratch.bits)
+    return own, _as_float64(other, scratch.other, scratch.bits)
 
 
 def _as_float64(values: Values, buffer: Float64, bits: npt.NDArray[np.uint32]) -> Float64:
     target = buffer[: len(values.raw)]
     if values.dtype == "bfloat16":
         wide = bits[: len(target)]
-        _widen(values.raw, wide)
+        np.copyto(wide, values.raw.view(np.uint16))
+        np.left_shift(wide, 16, out=wide)
         np.copyto(target, wide.view(np.float32))
     else:
         np.copyto(target, values.raw, casting="unsafe")

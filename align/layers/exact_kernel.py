@@ -11,23 +11,38 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.extending import overload
 
 Sums = tuple[float, float, float, float, float, float]
 Ulps = tuple[int, int, int]
+
+
+def _number(element: Any) -> Any:
+    """Return an element as float64; one of 16 unsigned bits is a bfloat16 number."""
+    raise NotImplementedError  # compiled code alone calls it
+
+
+@overload(_number, strict=False)  # lambdas have no annotations
+def _compiled_number(element: Any) -> Any:
+    if element is numba.types.uint16:
+        return lambda element: np.float64(
+            np.uint32(np.uint32(element) << np.uint32(16)).view(np.float32)
+        )
+    return lambda element: np.float64(element)
 
 
 def _sums(one: Any, other: Any, tolerance: float) -> Sums:
     """Return Σ a², Σ b², Σ ab, Σ (b - a)², max |b - a| and how many exceed tolerance · |a|.
 
     Args:
-        one, other: numbers of one dtype; computed in float64.
+        one, other: numbers of one dtype, bfloat16 as unsigned bits; computed in float64.
 
     Returns:
         With a fourth sum that is not finite where a number is NaN or infinite.
     """
     own = theirs = product = square = largest = beyond = 0.0
     for i in range(len(one)):
-        a, b = np.float64(one[i]), np.float64(other[i])
+        a, b = _number(one[i]), _number(other[i])
         error = b - a
         own += a * a
         theirs += b * b
