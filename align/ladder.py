@@ -104,11 +104,17 @@ def compare_advantages(reference: RunData, candidate: RunData) -> RungResult:
 
 
 def compare_rewards(reference: RunData, candidate: RunData) -> RungResult:
-    """Compare the scores of equal responses, then what was taken from them for the KL."""
+    """Compare the scores of equal responses, then what was taken from them for the KL.
+
+    A right penalty says nothing of scores that were not compared.
+    """
     from align.referee.reward_penalty import compare_penalties
     from align.rollout.reward_rung import compare
 
-    return joined(compare(reference, candidate), compare_penalties(reference, candidate))
+    scores, penalties = compare(reference, candidate), compare_penalties(reference, candidate)
+    if penalties is None or (not penalties.findings and scores.status is RungStatus.MISSING):
+        return scores
+    return joined(scores, penalties)
 
 
 def compare_losses(reference: RunData, candidate: RunData) -> RungResult:
@@ -217,12 +223,15 @@ def climb(
     Args:
         further: ``noise`` and ``referee``, the runs that layers' limits are taken from.
     """
+    from align.config.measured import measured
+
     compare = comparisons()
     results = []
     for rung in RUNGS:
         on_rung(rung)
         more = further if rung in (Rung.FORWARD, Rung.BACKWARD) else {}
         results.append(compare[rung](reference, candidate, **more))
+    results = measured(results)
     return Report(summarise(reference), summarise(candidate), judge(results), tuple(results))
 
 
