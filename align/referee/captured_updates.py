@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from align.core.errors import AlignError
 from align.core.run import ArtifactKind
+from align.referee.captured_parts import captured_parts
 from align.referee.recompute import NORM, POLICY, TOTAL
 from align.referee.update import (
     Update,
@@ -22,7 +22,6 @@ from align.referee.update import (
     updates_of,
 )
 from dumps.readers.captured_step import CapturedStep
-from dumps.readers.registry import reader_named
 from dumps.readers.trainer_inputs import TrainerInputs
 from dumps.store.run_data import RunData
 
@@ -43,26 +42,12 @@ def captured_updates(run: RunData, step: int | None = None) -> Iterator[Update]:
     """Yield the updates that ranks kept micro-batch by micro-batch."""
     batches = tensors_by_step(run, ArtifactKind.TOKENS)
     loss = TOTAL if run.framework in ("mindspeed_rl", "trl") else POLICY
-    for number, ranks in sorted(_by_step(run).items()):
+    for number, ranks in captured_parts(run, "actor"):
         if step in (None, number):
             for update in range(max(rank.num_updates for rank in ranks)):
                 found = _update(number, update, ranks, batches.get(number), loss)
                 if found is not None:
                     yield found
-
-
-def _by_step(run: RunData) -> dict[int, list[CapturedStep]]:
-    """Return the actors' parts of every step, by rank."""
-    found: dict[int, list[CapturedStep]] = defaultdict(list)
-    for artifact in run.run.of_kind(ArtifactKind.CAPTURE):
-        try:
-            read = reader_named(artifact.format, artifact.kind).read(artifact.path, lambda _: None)
-        except AlignError as error:
-            run.keep_problem(error)
-            continue
-        if isinstance(read, CapturedStep) and read.role == "actor":
-            found[read.step].append(read)
-    return {step: sorted(ranks, key=lambda rank: rank.rank) for step, ranks in found.items()}
 
 
 def _update(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import groupby, islice, zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ _NARROW = Threshold(2.0**-6, "four bfloat16 roundings (2^-8 each) of values kept
 _SAME_ROWS = Threshold(0.05, "of the spread: other rows of a batch are apart by all of it")
 _OWN_LOSS = Threshold(1e-3, "a sum in float32 or of bfloat16 predictions, against float64")
 _TIMES = 10  # of what the values, or the policies' log_probs, differ by already
+_STEPS = 8
 _MECHANISM = Mechanism(Rung.LOSS, Strength.SEMANTIC, ("critic/*",))
 _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
 Array = npt.NDArray[np.float64]
@@ -56,7 +57,7 @@ class Critic:
 def compare_critics(reference: RunData, candidate: RunData) -> RungResult | None:
     """Walk along both critics; None where either is not recorded."""
     both = [
-        Critic(side, run, tuple(critic_updates(run)), _clip_range(run))
+        Critic(side, run, _first_updates(run), _clip_range(run))
         for side, run in ((Side.REFERENCE, reference), (Side.CANDIDATE, candidate))
     ]
     if not all(critic.updates for critic in both):
@@ -70,6 +71,12 @@ def compare_critics(reference: RunData, candidate: RunData) -> RungResult | None
     is_error = finding.severity is Severity.ERROR
     status = RungStatus.DIVERGED if is_error else RungStatus.UNDECIDED
     return RungResult(Rung.LOSS, status, summary, (finding,))
+
+
+def _first_updates(run: RunData) -> tuple[CriticUpdate, ...]:
+    """Return the updates of the first recorded steps: two critics part there, or by rounding."""
+    by_step = groupby(critic_updates(run), key=lambda update: update.step)
+    return tuple(update for _, own in islice(by_step, _STEPS) for update in own)
 
 
 def _clip_range(run: RunData) -> float | None:

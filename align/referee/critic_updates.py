@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from align.core.errors import AlignError
-from align.core.run import ArtifactKind
+from align.referee.captured_parts import captured_parts
 from dumps.readers.captured_step import CapturedStep
-from dumps.readers.registry import reader_named
 from dumps.store.run_data import RunData
 
 _TENSORS = ("vpreds", "values", "returns", "response_mask")
@@ -45,24 +42,11 @@ class CriticUpdate:
 
 def critic_updates(run: RunData) -> Iterator[CriticUpdate]:
     """Yield the updates in order."""
-    for step, ranks in sorted(_by_step(run).items()):
+    for step, ranks in captured_parts(run, "critic"):
         for number in range(max(rank.num_updates for rank in ranks)):
             found = _update(step, number, ranks)
             if found is not None:
                 yield found
-
-
-def _by_step(run: RunData) -> dict[int, list[CapturedStep]]:
-    found: dict[int, list[CapturedStep]] = defaultdict(list)
-    for artifact in run.run.of_kind(ArtifactKind.CAPTURE):
-        try:
-            read = reader_named(artifact.format, artifact.kind).read(artifact.path, lambda _: None)
-        except AlignError as error:
-            run.keep_problem(error)
-            continue
-        if isinstance(read, CapturedStep) and read.role == "critic":
-            found[read.step].append(read)
-    return {step: sorted(ranks, key=lambda rank: rank.rank) for step, ranks in found.items()}
 
 
 def _update(step: int, number: int, ranks: Sequence[CapturedStep]) -> CriticUpdate | None:

@@ -26,6 +26,7 @@ from align.rollout.advantage_formulas import NORMALIZATION
 from dumps.store.run_data import RunData
 
 _QUOTED = 3
+_KEPT = 4  # steps that a mistake must explain
 _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
 
 
@@ -34,12 +35,14 @@ class Estimated:
     """One run's steps that record what GAE needs.
 
     Args:
-        differing: the steps on which any recorded advantage is not the declared one.
+        num_differing: on which any recorded advantage is not the declared one.
+        differing: the first of these.
     """
 
     side: Side
     declared: Declared
     num_steps: int
+    num_differing: int
     differing: tuple[StepBatch, ...]
 
 
@@ -65,11 +68,16 @@ def _estimated(side: Side, run: RunData) -> Estimated | None:
     declared = declared_estimate(effective(run.configs, run.run.manifest))
     if declared is None:
         return None
-    steps = [batch for batch in batches(run, TENSORS) if batch.get(*TENSORS) is not None]
-    if not steps:
-        return None
-    differing = [batch for batch in steps if bool(differing_tokens(batch, declared).any())]
-    return Estimated(side, declared, len(steps), tuple(differing))
+    num_steps = num_differing = 0
+    kept: list[StepBatch] = []
+    for batch in batches(run, TENSORS):
+        if batch.get(*TENSORS) is None:
+            continue
+        num_steps += 1
+        if bool(differing_tokens(batch, declared).any()):
+            num_differing += 1
+            kept += [batch] if len(kept) < _KEPT else []
+    return Estimated(side, declared, num_steps, num_differing, tuple(kept)) if num_steps else None
 
 
 def _aligned(both: Sequence[Estimated]) -> Text:
@@ -92,9 +100,9 @@ def _finding(run: Estimated) -> Finding:
     count, total = int(far.sum()), int(mask.sum())
     where = Text(
         f"{count} of {total} tokens at step {first.step} "
-        f"({len(run.differing)} of {run.num_steps} steps)",
+        f"({run.num_differing} of {run.num_steps} steps)",
         f"第 {first.step} 步 {total} 个 token 中有 {count} 个"
-        f"（{run.num_steps} 步中有 {len(run.differing)} 步）",
+        f"（{run.num_steps} 步中有 {run.num_differing} 步）",
     )
     title = Text(
         f"the {side.value}'s advantages are not {declared.text} of its rewards and values: "

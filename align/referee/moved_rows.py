@@ -18,6 +18,7 @@ from align.referee.update import Update
 from dumps.store.run_data import RunData
 
 _SAME = Threshold(2.0**-7, "two bfloat16 roundings (2^-8 each) of an advantage")
+_STEPS = 4
 _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
 
 
@@ -41,8 +42,16 @@ class Moved:
 
 
 def moved_rows(run: RunData) -> Moved | None:
-    """Return the first update that trains on another mask or advantages; None without one."""
+    """Return the first update that trains on another mask or advantages; None without one.
+
+    Only a few steps are looked at: what moves rows moves those of every step.
+    """
+    first: int | None = None
     for update in captured_updates(run):
+        if first is None:
+            first = update.step
+        if update.step >= first + _STEPS:
+            return None
         found = _moved_mask(update) or _moved_advantages(update)
         if found is not None:
             return found

@@ -54,7 +54,6 @@ class Penalised:
 
     side: Side
     declared: Declared
-    num_steps: int
     differing: StepBatch | None
     found: Declared | None
 
@@ -95,12 +94,12 @@ def _examined(side: Side, run: RunData) -> Penalised | None:
     declared = declared_penalty(effective(run.configs, run.run.manifest))
     if declared is None:
         return None
-    steps = [batch for batch in batches(run, _TENSORS) if _is_felt(batch)]
-    differing = next((batch for batch in steps if _is_off(batch, declared)), None)
-    if not steps:
-        return None
-    found = None if differing is None else _fitting(differing)
-    return Penalised(side, declared, len(steps), differing, found)
+    num_steps = 0
+    for batch in filter(_is_felt, batches(run, _TENSORS)):
+        num_steps += 1
+        if _is_off(batch, declared):
+            return Penalised(side, declared, batch, _fitting(batch))
+    return Penalised(side, declared, None, None) if num_steps else None
 
 
 def _is_felt(batch: StepBatch) -> bool:
