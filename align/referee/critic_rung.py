@@ -348,17 +348,16 @@ def _update_finding(
         next(update.source for update in critic.updates if update.step <= step)
         for critic in (reference, candidate)
     ]
-    when = "before it" if number is None else f"before update {number + 1}"
-    when_zh = "之前" if number is None else f"第 {number + 1} 次更新之前"
+    when = "before its first update" if number is None else f"at update {number + 1}"
+    when_zh = "首次更新之前" if number is None else f"第 {number + 1} 次更新时"
     return Finding(
         id="loss.critic_update",
         rung=Rung.LOSS,
         severity=Severity.ERROR,
         title=Text(
-            f"the critics part at step {step} by what an update {when} made of equal gradients: "
-            f"{apart:.2g}, relative",
-            f"两侧 critic 在第 {step} 步分开：{when_zh}的一次更新由相同的梯度得到了不同的权重"
-            f"（相对差 {apart:.2g}）",
+            f"an update of equal gradients moved the critics apart: by {apart:.2g}, relative, at "
+            f"step {step}, {when}",
+            f"梯度相同的一次更新使两侧 critic 分开：第 {step} 步{when_zh}相对差 {apart:.2g}",
         ),
         reference=0.0,
         candidate=apart,
