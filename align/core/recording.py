@@ -105,8 +105,8 @@ _ARTIFACTS: dict[Rung, tuple[Text, Text]] = {
     ),
     Rung.ADVANTAGE: (
         Text(
-            "GRPO's token_level_rewards and advantages per row, and the rollouts they belong to",
-            "GRPO 每行的 token_level_rewards 与 advantages，以及对应的 rollout",
+            "token_level_rewards and advantages per row, and the rollouts they belong to",
+            "每行的 token_level_rewards 与 advantages，以及对应的 rollout",
         ),
         Text(
             "Add token_level_rewards and advantages to trainer_inputs/STEP.safetensors, beside the "

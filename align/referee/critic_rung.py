@@ -62,7 +62,7 @@ def compare_critics(reference: RunData, candidate: RunData) -> RungResult | None
     ]
     if not all(critic.updates for critic in both):
         return None
-    finding = _own_loss(both) or _walk(*both)
+    finding = _own_loss(both) or _own_pass(*both) or _walk(*both)
     if finding is None:
         return RungResult(Rung.LOSS, RungStatus.ALIGNED, _ALIGNED)
     summary = Text(
@@ -168,6 +168,77 @@ def _are_its_rows(update: CriticUpdate, batch: Mapping[str, npt.NDArray[np.gener
 def _pairs(values: npt.NDArray[np.generic], returns: npt.NDArray[np.generic]) -> Iterator[bytes]:
     both = np.stack([values.astype(np.float32), returns.astype(np.float32)], axis=-1)
     return (row.tobytes() for row in both)
+
+
+def _own_pass(reference: Critic, candidate: Critic) -> Finding | None:
+    """Name the one run whose critic first learns from other predictions than its values.
+
+    A step's first update has the weights that its values were computed with.
+    """
+    apart = {
+        critic.side: [
+            (update, _spread_apart(update)) for update in critic.updates if _is_first(update)
+        ]
+        for critic in (reference, candidate)
+    }
+    worst = {side: max((far for _, far in found), default=0.0) for side, found in apart.items()}
+    for critic, other in ((reference, candidate), (candidate, reference)):
+        limit = max(SAME_VALUES.value, _TIMES * worst[other.side])
+        for update, far in apart[critic.side]:
+            if far > limit and not (_is_narrow(update.values.numpy()) and far <= _NARROW.value):
+                return _pass_finding(critic, other, update, far, limit)
+    return None
+
+
+def _is_first(update: CriticUpdate) -> bool:
+    return update.number == 0
+
+
+def _spread_apart(update: CriticUpdate) -> float:
+    spread = float((update.values - update.values.mean()).norm())
+    return float((update.predictions - update.values).norm()) / spread if spread else 0.0
+
+
+def _are_values_others(update: CriticUpdate, other: Critic) -> bool:
+    """Tell whether, of values and predictions, the values are less like the other run's."""
+    peers = [each for each in other.of_step(update.step) if _is_first(each)]
+    if not peers or len(peers[0].values) != len(update.values):
+        return update.step > other.updates[0].step
+    peer = peers[0]
+    values, predictions = (
+        float((mine.sort().values - its.sort().values).norm())
+        for mine, its in ((update.values, peer.values), (update.predictions, peer.predictions))
+    )
+    return values > predictions
+
+
+def _pass_finding(
+    critic: Critic, other: Critic, update: CriticUpdate, far: float, limit: float
+) -> Finding:
+    side, of_values = critic.side, _are_values_others(update, other)
+    what = _OTHER_WEIGHTS if of_values else _OTHER_PASS
+    return Finding(
+        id="loss.critic_values" if of_values else "loss.training_pass",
+        rung=Rung.LOSS,
+        severity=Severity.ERROR if far > _TIMES * limit else Severity.WARNING,
+        title=Text(
+            f"the {side.value}'s critic {what.en} (step {update.step}): {far:.2g} of their spread",
+            f"{_ZH[side]}的 critic {what.zh}（第 {update.step} 步）：相差其离散程度的 {far:.2g}",
+        ),
+        reference=far if side is Side.REFERENCE else 0.0,
+        candidate=far if side is Side.CANDIDATE else 0.0,
+        evidence=tuple(
+            Evidence(update.source, side, key=f"update.{update.number}.micro.*.{name}")
+            for name in ("vpreds", "values")
+        ),
+        why=Text(
+            "No update lies between the values of a step and its first update, so both must be "
+            "the same numbers, as they are in the other run.",
+            "一步的 value 与其第一次更新之间没有更新，两者应相同，另一侧确实相同。",
+        ),
+        fix=_OTHER_WEIGHTS_FIX if of_values else _OTHER_PASS_FIX,
+        mechanism=_MECHANISM,
+    )
 
 
 def _walk(reference: Critic, candidate: Critic) -> Finding | None:
@@ -387,6 +458,21 @@ _ALIGNED = Text(
     "The critics' losses are as configured, and nothing of them differs where both runs trained on "
     "the same rows.",
     "两侧 critic 的损失与配置相符；在两侧训练相同数据行的范围内没有差异。",
+)
+_OTHER_WEIGHTS = Text(
+    "gives values that are not of the weights it then trains", "给出的 value 不属于随后训练的权重"
+)
+_OTHER_PASS = Text(
+    "predicts other values where it learns than it gave before",
+    "训练时的预测与此前给出的 value 不同",
+)
+_OTHER_WEIGHTS_FIX = Text(
+    "Look at which weights the pass that computes values has, and when they reach it.",
+    "检查计算 value 的前向使用哪一份权重，以及权重何时同步过去。",
+)
+_OTHER_PASS_FIX = Text(
+    "Look for what is on in training alone: dropout, another kernel or dtype, another mask.",
+    "检查只在训练时启用的部分：dropout、另一种 kernel 或数据类型、另一种 mask。",
 )
 _OTHER_TARGETS = Text(
     "learns returns that are not those of its rows", "学习的 return 不属于其所在的行"

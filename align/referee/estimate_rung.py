@@ -17,15 +17,18 @@ from align.referee.estimates import (
     TENSORS,
     VALUES,
     Declared,
+    are_whitened_returns,
     declared_estimate,
+    differing_returns,
     differing_tokens,
     formula_of,
 )
 from align.referee.step_batch import StepBatch, batches
-from align.rollout.advantage_formulas import NORMALIZATION
+from align.rollout.advantage_formulas import NORMALIZATION, SCORES_MOVED
 from dumps.store.run_data import RunData
 
 _QUOTED = 3
+_OPTIONAL = ("returns", "token_level_scores")
 _KEPT = 4  # steps that a mistake must explain
 _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
 
@@ -37,6 +40,9 @@ class Estimated:
     Args:
         num_differing: on which any recorded advantage is not the declared one.
         differing: the first of these.
+        other_returns: the first step whose returns are not the declared ones.
+        at_end: whether every row of one score has it on its last counting token; None where
+            there are no such rows, or both.
     """
 
     side: Side
@@ -44,6 +50,8 @@ class Estimated:
     num_steps: int
     num_differing: int
     differing: tuple[StepBatch, ...]
+    other_returns: StepBatch | None
+    at_end: bool | None
 
 
 def compare_estimates(reference: RunData, candidate: RunData) -> RungResult | None:
@@ -61,6 +69,11 @@ def compare_estimates(reference: RunData, candidate: RunData) -> RungResult | No
         return RungResult(Rung.ADVANTAGE, RungStatus.DIVERGED, summary, (finding,))
     if wrong:
         return RungResult(Rung.ADVANTAGE, RungStatus.UNDECIDED, _BOTH)
+    further = _returns_finding(both) or _place_finding(both)
+    if further is not None:
+        title = further.title
+        summary = Text(f"{title.en[:1].upper()}{title.en[1:]}.", f"{title.zh}。")
+        return RungResult(Rung.ADVANTAGE, RungStatus.DIVERGED, summary, (further,))
     return RungResult(Rung.ADVANTAGE, RungStatus.ALIGNED, _aligned(both))
 
 
@@ -70,14 +83,112 @@ def _estimated(side: Side, run: RunData) -> Estimated | None:
         return None
     num_steps = num_differing = 0
     kept: list[StepBatch] = []
-    for batch in batches(run, TENSORS):
+    returns: StepBatch | None = None
+    ends: set[bool] = set()
+    for batch in batches(run, (*TENSORS, *_OPTIONAL)):
         if batch.get(*TENSORS) is None:
             continue
         num_steps += 1
         if bool(differing_tokens(batch, declared).any()):
             num_differing += 1
             kept += [batch] if len(kept) < _KEPT else []
-    return Estimated(side, declared, num_steps, num_differing, tuple(kept)) if num_steps else None
+        if returns is None and bool(differing_returns(batch, declared).any()):
+            returns = batch
+        ends |= _are_at_end(batch)
+    if not num_steps:
+        return None
+    at_end = next(iter(ends)) if len(ends) == 1 else None
+    return Estimated(side, declared, num_steps, num_differing, tuple(kept), returns, at_end)
+
+
+def _are_at_end(batch: StepBatch) -> set[bool]:
+    """Tell of rows of one score whether it is on their last counting token."""
+    both = batch.get("token_level_scores", "response_mask")
+    if both is None:
+        return set()
+    scored, left = both[0] != 0, both[1].flip(1).cumsum(1).flip(1)  # counting from here on
+    ends = (scored & (left > 1)).sum(1) == 0
+    return set(ends[scored.sum(1) == 1].tolist())
+
+
+def _returns_finding(both: Sequence[Estimated]) -> Finding | None:
+    wrong = [run for run in both if run.other_returns is not None]
+    if len(wrong) != 1:
+        return None
+    run, side = wrong[0], wrong[0].side
+    first = run.other_returns
+    assert first is not None
+    far = differing_returns(first, run.declared)
+    rewards, values, mask, _ = first.get(*TENSORS) or ()
+    expected = run.declared.returns(rewards, values, mask)
+    row, token = far.nonzero()[0].tolist()
+    count, total = int(far.sum()), int(mask.sum())
+    what = Text(
+        "returns are not its values plus its advantages before whitening",
+        "return 不等于 value 与白化前 advantage 之和",
+    )
+    if are_whitened_returns(first):
+        what = Text(
+            "returns are its values plus the whitened advantages",
+            "return 等于 value 与白化后的 advantage 之和",
+        )
+    return Finding(
+        id="advantage.recomputed_differs",
+        rung=Rung.ADVANTAGE,
+        severity=Severity.ERROR,
+        title=Text(
+            f"the {side.value}'s {what.en}: {count} of {total} tokens at step {first.step}",
+            f"{_ZH[side]}的 {what.zh}：第 {first.step} 步 {total} 个 token 中有 {count} 个",
+        ),
+        reference=count if side is Side.REFERENCE else 0,
+        candidate=count if side is Side.CANDIDATE else 0,
+        evidence=tuple(
+            Evidence(source, side, key=f"returns[{row}, {token}]", values=(float(own),))
+            for source, own in (
+                (first.source, first.tensors["returns"][row, token]),
+                (run.declared.text, expected[row, token]),
+            )
+        ),
+        why=Text(
+            "Returns are what the critic learns; the advantages agree with the configuration, and "
+            "so do the other run's returns.",
+            "return 是 critic 的学习目标；advantage 与配置相符，另一侧的 return 也相符。",
+        ),
+        fix=Text(
+            "Take returns from the advantages before they are whitened.",
+            "在白化之前由 advantage 得到 return。",
+        ),
+        mechanism=Mechanism(Rung.ADVANTAGE, Strength.SEMANTIC),
+    )
+
+
+def _place_finding(both: Sequence[Estimated]) -> Finding | None:
+    wrong = [run for run in both if run.at_end is False]
+    if len(wrong) != 1 or not any(run.at_end for run in both):
+        return None
+    side = wrong[0].side
+    return Finding(
+        id=f"advantage.{SCORES_MOVED}",
+        rung=Rung.ADVANTAGE,
+        severity=Severity.ERROR,
+        title=Text(
+            f"the {side.value}'s scores are not on the last token of their rows, where the "
+            "other run's are",
+            f"{_ZH[side]}的得分不在各行的最后一个 token 上，而另一侧在",
+        ),
+        reference=0,
+        candidate=1,
+        evidence=(Evidence("trainer_inputs", side, key="token_level_scores"),),
+        why=Text(
+            "GAE discounts a score from its token backwards: tokens after it earn nothing.",
+            "GAE 从得分所在的 token 向前折扣：其后的 token 得不到奖励。",
+        ),
+        fix=Text(
+            "Put a response's score on its last token (verl: the index of rm_scores).",
+            "把回复的得分放在最后一个 token 上（verl：rm_scores 的下标）。",
+        ),
+        mechanism=Mechanism(Rung.ADVANTAGE, Strength.SEMANTIC),
+    )
 
 
 def _aligned(both: Sequence[Estimated]) -> Text:

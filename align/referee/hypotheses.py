@@ -228,6 +228,21 @@ def _of_the_rest(declared: Objective) -> Iterator[Hypothesis]:
                 "检查从序列中截取回复的切片：位置 i 的 logits 决定第 i + 1 个 token。",
             ),
         )
+    for columns, where, where_zh in ((-1, "after", "后"), (1, "before", "前")):
+        yield Hypothesis(
+            "loss.advantages_moved",
+            Text(
+                f"gives each token the advantage of the token {where}",
+                f"每个 token 用的是{where_zh}一个 token 的 advantage",
+            ),
+            replace(declared, advantage_shift=columns),
+            Text(
+                "Look at what cuts and shifts columns between the batch and the loss: log_probs, "
+                "mask and advantages must be indexed alike.",
+                "检查 batch 与损失之间截取、移动列的代码："
+                "log_probs、mask 与 advantage 须用同一索引。",
+            ),
+        )
     if declared.correction is not None:
         yield Hypothesis(
             "loss.rollout_correction",

@@ -43,6 +43,8 @@ class Objective:
         mask_shift: columns by which the response mask is moved to the right.
         counts_shifted: a mean over tokens is divided by the count of the mask so moved; TRL's is
             divided by one taken before.
+        advantage_shift: columns by which each row's advantages are moved to the right, around its
+            end.
     """
 
     aggregation: LossAggregation
@@ -64,6 +66,7 @@ class Objective:
     own_ratio: bool = False
     mask_shift: int = 0
     counts_shifted: bool = True
+    advantage_shift: int = 0
 
 
 def declared_objective(config: EffectiveConfig) -> Objective | Text:

@@ -80,7 +80,8 @@ def recompute(update: Update, objective: Objective) -> Mapping[str, Amount]:
 
 def _token_losses(update: Update, objective: Objective, mask: Tensor) -> TokenPolicyLoss:
     clip = Clip(objective.clip_low, objective.clip_high, objective.dual, objective.log_ratio_limit)
-    given = update.log_probs, _old(update, objective), update.advantages
+    advantages = update.advantages.roll(objective.advantage_shift, -1)
+    given = update.log_probs, _old(update, objective), advantages
     return gspo(*given, mask, clip) if objective.gspo else clipped_surrogate(*given, clip)
 
 

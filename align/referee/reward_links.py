@@ -10,19 +10,20 @@ from torch import Tensor
 
 from align.core.config_value import ConfigLeaf, EffectiveConfig
 from align.core.text import Text
-from align.objective import advantages as estimators
 from align.objective.dapo import overlong_penalty
 from align.objective.kl import kl_estimate
 from align.referee.estimates import declared_estimate
 from align.referee.link import Link, LinkVerdict, not_recorded
 from align.referee.step_batch import StepBatch
 from align.rollout.advantage_formulas import formula_of
-from align.rollout.group_advantages import (
-    TOLERANCE,
-    Scaling,
-    group_advantages,
-    prompt_groups,
+from align.rollout.estimators import Reads
+from align.rollout.estimators_declared import (
+    BY_STD,
+    Declared,
+    declared_estimator,
+    unknown_setting,
 )
+from align.rollout.group_advantages import TOLERANCE, prompt_groups
 
 _FLOAT32 = 2.0**-23
 
@@ -56,53 +57,53 @@ def advantage_link(batch: StepBatch, config: EffectiveConfig) -> Link:
     estimator = values.get("advantage.estimator")
     if values.get("loss.options.algorithm") == "dpo":
         return Link("advantages", Text("dpo", "dpo"), LinkVerdict.UNKNOWN, note=_NO_ESTIMATOR)
-    epsilon = values.get("advantage.std_eps")
-    scaling = Scaling(values.get("advantage.normalize_by_std") is not False)
-    if isinstance(epsilon, int | float):
-        scaling = replace(scaling, epsilon=float(epsilon))
-    detail = "" if estimator != "grpo" else (" / std" if scaling.by_std else " without std")
-    declared = Text(f"{estimator}{detail}", f"{estimator}{detail}")
+    of_rewards = declared_estimator(config)
+    name = f"{estimator}{'' if of_rewards is None else _scaling(of_rewards)}"
+    declared = Text(name, name)
     found = batch.get("advantages", "response_mask", "token_level_rewards")
     if found is None:
         return not_recorded("advantages", declared, _NO_ADVANTAGES)
     recorded, mask, rewards = found
-    expected = _expected(config, scaling, batch, mask, rewards)
+    expected = _expected(config, of_rewards, batch, mask, rewards)
     if expected is None:
         return Link("advantages", declared, LinkVerdict.UNKNOWN, note=_NO_ESTIMATOR)
     own = mask.bool()
     link = _worst("advantages", declared, recorded[own], expected[own], TOLERANCE.value)
-    if link.verdict is LinkVerdict.DIFFERS and estimator == "grpo":
+    if link.verdict is LinkVerdict.DIFFERS and of_rewards is not None:
         formula = None
         if batch.trained is not None and batch.trained.least is not None:
-            formula = formula_of([batch.trained], scaling)
-        return Link(
-            *(link.name, link.declared, link.verdict, link.recorded, link.recomputed),
-            tolerance=link.tolerance,
-            note=_NO_FORMULA if formula is None else formula.what,
-        )
+            formula = formula_of([batch.trained], of_rewards)
+        return replace(link, note=_NO_FORMULA if formula is None else formula.what)
     return link
 
 
+def _scaling(declared: Declared) -> str:
+    if Reads.SCALING not in declared.estimator.reads:
+        return ""
+    return " / std" if declared.settings.scaling.by_std else " without std"
+
+
 def _expected(
-    config: EffectiveConfig, scaling: Scaling, batch: StepBatch, mask: Tensor, rewards: Tensor
+    config: EffectiveConfig,
+    of_rewards: Declared | None,
+    batch: StepBatch,
+    mask: Tensor,
+    rewards: Tensor,
 ) -> Tensor | None:
     """[b, r] as declared; None for an estimator that is not recomputed."""
-    declared = config.values.get("advantage.estimator")
-    estimator = None if declared is None else declared.value
-    if estimator == "gae":
-        estimate, found = declared_estimate(config), batch.get("values")
-        if estimate is None or found is None:
-            return None
+    estimate, found = declared_estimate(config), batch.get("values")
+    if estimate is not None and found is not None:
         return estimate.whitened(rewards, found[0], mask)
-    if batch.trained is None:
+    if of_rewards is None or unknown_setting(config, of_rewards) not in (None, BY_STD):
+        return None  # where nothing sets the std, older versions divide by it
+    if batch.trained is not None:
+        groups = prompt_groups(batch.trained)
+    elif Reads.GROUPS in of_rewards.estimator.reads:
         return None
-    groups = prompt_groups(batch.trained)
-    if estimator == "grpo":
-        row = group_advantages(rewards.sum(-1).numpy(), groups, scaling)
-        return torch.from_numpy(row)[:, None].expand_as(mask)
-    if estimator == "rloo":
-        return estimators.rloo(rewards.sum(-1), mask, torch.from_numpy(groups))
-    return None
+    else:
+        groups = np.zeros(len(mask), np.int64)
+    signals = rewards.numpy(), mask.numpy().astype(np.float64), groups
+    return torch.from_numpy(of_rewards.estimator.advantages(*signals, of_rewards.settings))
 
 
 def _overlong(values: dict[str, ConfigLeaf], mask: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ token_level_rewards = token_level_scores - coefficient · KL(policy || reference
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from torch import Tensor
 
@@ -26,6 +27,7 @@ _TENSORS = (
 )
 _OFF = Threshold(2.0**-7, "two bfloat16 roundings (2^-8 each) of a token's KL")
 _FELT = Threshold(1e-4, "KL below it, in nats, is float32 rounding of two log_probs of some nats")
+_POLICIES = ("old_log_probs", "rollout_log_probs")
 _ESTIMATORS = ("kl", "low_var_kl", "mse", "abs")
 _FLOAT32 = 2.0**-23
 _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
@@ -37,10 +39,12 @@ class Declared:
 
     Args:
         coefficient: 0 where none is taken.
+        policy: whose log_probs the KL is of.
     """
 
     estimator: str
     coefficient: float
+    policy: str = "old_log_probs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ def _examined(side: Side, run: RunData) -> Penalised | None:
     if declared is None:
         return None
     num_steps = 0
-    for batch in filter(_is_felt, batches(run, _TENSORS)):
+    for batch in filter(_is_felt, batches(run, (*_TENSORS, _POLICIES[1]))):
         num_steps += 1
         if _is_off(batch, declared):
             return Penalised(side, declared, batch, _fitting(batch))
@@ -119,17 +123,18 @@ def _is_off(batch: StepBatch, declared: Declared) -> bool:
 
 def _taken(batch: StepBatch, declared: Declared) -> tuple[Tensor, Tensor, Tensor]:
     """Return what was taken from the scores of counting tokens, the scores, and the penalty."""
-    rewards, scores, policy, reference, mask = batch.get(*_TENSORS) or ()
-    own = mask.bool()
+    rewards, scores, _, reference, mask = batch.get(*_TENSORS) or ()
+    policy, own = batch.tensors[declared.policy], mask.bool()
     kl = kl_estimate(policy, reference, declared.estimator)[own]
     return (scores - rewards)[own], scores[own], declared.coefficient * kl
 
 
 def _fitting(batch: StepBatch) -> Declared | None:
-    for estimator in _ESTIMATORS:
-        taken, _, kl = _taken(batch, Declared(estimator, 1.0))
+    policies = [name for name in _POLICIES if name in batch.tensors]
+    for policy, estimator in product(policies, _ESTIMATORS):
+        taken, _, kl = _taken(batch, Declared(estimator, 1.0, policy))
         square = float(kl @ kl)
-        tried = Declared(estimator, float(taken @ kl) / square if square else 0.0)
+        tried = Declared(estimator, float(taken @ kl) / square if square else 0.0, policy)
         if not _is_off(batch, tried):
             return tried
     return None
@@ -186,7 +191,8 @@ def _said(penalty: Declared | None) -> str:
         return "another penalty"
     if abs(penalty.coefficient) < _FLOAT32:
         return "no KL"
-    return f"{penalty.coefficient:.3g} times the KL ({penalty.estimator})"
+    whose = " of the engine's log_probs" if penalty.policy != _POLICIES[0] else ""
+    return f"{penalty.coefficient:.3g} times the KL{whose} ({penalty.estimator})"
 
 
 def _said_zh(penalty: Declared | None) -> str:
@@ -194,7 +200,8 @@ def _said_zh(penalty: Declared | None) -> str:
         return "另一种惩罚"
     if abs(penalty.coefficient) < _FLOAT32:
         return "零（无 KL）"
-    return f" {penalty.coefficient:.3g} 倍的 KL（{penalty.estimator}）"
+    whose = "推理引擎 log_probs 的 " if penalty.policy != _POLICIES[0] else ""
+    return f" {penalty.coefficient:.3g} 倍的{whose}KL（{penalty.estimator}）"
 
 
 _ALIGNED = Text(

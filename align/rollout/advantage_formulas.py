@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from align.core.text import Text
-from align.rollout.group_advantages import (
-    TOLERANCE,
-    Int64,
-    Scaling,
-    differs_from,
-    group_advantages,
-    prompt_groups,
-)
+from align.rollout.estimators import ESTIMATORS, Estimator, Reads, Settings, Whitening
+from align.rollout.estimators_declared import Declared
+from align.rollout.estimators_signals import Signals, apart, signals_of
+from align.rollout.group_advantages import BoolArray, Int64
 from align.rollout.trained_rows import FloatArray, TrainedStep
 
 GROUPS, NORMALIZATION, SCORES_MOVED = "groups", "normalization", "scores_moved"
-PERMUTED, SCALED = "permuted", "scaled"
+PERMUTED, SCALED, DISCOUNT, ESTIMATOR = "permuted", "scaled", "discount", "estimator"
+_DISCOUNTS = (1.0, 0.99, 0.98, 0.97, 0.95, 0.9, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,57 +33,105 @@ class Formula:
     what: Text
 
 
-def formula_of(steps: Sequence[TrainedStep], scaling: Scaling) -> Formula | None:
+Tried = tuple[Formula, Callable[[], FloatArray]]
+
+
+def formula_of(steps: Sequence[TrainedStep], declared: Declared) -> Formula | None:
     """Return the formula that gives every recorded advantage of all steps.
 
     None where no formula does, or formulas of several kinds do.
 
     Args:
         steps: with advantages.
-        scaling: what the configuration says of the group's std.
+        declared: what the configuration says.
     """
-    tried = [list(_formulas(step, scaling)) for step in steps]
+    wrong = [_differing_rows(step, declared) for step in steps]
     fitting: dict[str, Formula] = {}
-    for at in range(min(map(len, tried), default=0)):
-        pairs = zip(steps, tried, strict=True)
-        if all(not differs_from(step, found[at][1]).any() for step, found in pairs):
-            formula = tried[0][at][0]
-            fitting.setdefault(formula.kind, formula)
-    if not fitting:
-        return _permuted(steps, scaling) or _scaled(steps, scaling)
-    return next(iter(fitting.values())) if len(fitting) == 1 else None
+    for formula in _fitting(steps, wrong, declared.estimator, partial(_formulas, declared)):
+        fitting.setdefault(formula.kind, formula)
+    if fitting:
+        return next(iter(fitting.values())) if len(fitting) == 1 else None
+    another = _another(steps, wrong, declared)
+    return another or _permuted(steps, declared) or _scaled(steps, declared)
 
 
-def _formulas(step: TrainedStep, scaling: Scaling) -> Iterator[tuple[Formula, FloatArray]]:
-    """Yield formulas and the advantages they give; of equal batches as many, in one order."""
-    scores, groups = step.trained, prompt_groups(step)
-    size = np.bincount(groups)[groups]
-    plain = group_advantages(scores, groups, replace(scaling, by_std=True))
-    means = (np.bincount(groups, scores) / np.bincount(groups))[groups]
-    yield (
-        Formula(NORMALIZATION, _OTHER_STD[scaling.by_std]),
-        group_advantages(scores, groups, replace(scaling, by_std=not scaling.by_std)),
-    )
-    yield Formula(NORMALIZATION, _POPULATION), plain * np.sqrt(size / np.maximum(size - 1, 1))
-    yield (
-        Formula(NORMALIZATION, _ONE_STD),
-        (scores - means) / (scores.std(ddof=1) + scaling.epsilon),
-    )
-    for what, other in _groupings(len(step), groups):
-        text = Text(f"compares {what.en} with each other", f"把{what.zh}当作一组")
-        yield Formula(GROUPS, text), group_advantages(scores, other, scaling)
-    for count in (1, -1, int(size[0]), -int(size[0])):
-        yield (
-            Formula(SCORES_MOVED, _moved(count)),
-            group_advantages(np.roll(scores, count), groups, scaling),
-        )
-    yield (
-        Formula(SCORES_MOVED, _REVERSED),
-        group_advantages(scores[::-1], groups, scaling),
-    )
+def _differing_rows(step: TrainedStep, declared: Declared) -> BoolArray:
+    """bool [b]."""
+    signals = signals_of(step, declared.estimator)
+    expected = signals.expected(declared.estimator, declared.settings)
+    return np.asarray(signals.differing(expected).any(axis=1))
 
 
-def _groupings(count: int, groups: Int64) -> Iterator[tuple[Text, Int64]]:
+def _fitting(
+    steps: Sequence[TrainedStep],
+    wrong: Sequence[BoolArray],
+    estimator: Estimator,
+    formulas: Callable[[Signals], Iterator[Tried]],
+) -> list[Formula]:
+    """Return the formulas that fit all steps; one that leaves open whatever is wrong does not.
+
+    Args:
+        wrong: bool [b] of each step, rows that are not as declared.
+        estimator: whose columns the formulas need.
+        formulas: of equal batches as many, in one order.
+    """
+    living: dict[int, Formula] | None = None
+    explaining: set[int] = set()
+    for step, rows in zip(steps, wrong, strict=True):
+        signals = signals_of(step, estimator)
+        tried = dict(enumerate(formulas(signals)))
+        living = {at: formula for at, (formula, _) in tried.items()} if living is None else living
+        for at in list(living):
+            expected = tried[at][1]() if at in tried else None
+            if expected is None or signals.differing(expected).any():
+                del living[at]
+            elif (signals.judged(expected).any(axis=1) & rows).any():
+                explaining.add(at)
+        if not living:
+            return []
+    return [formula for at, formula in (living or {}).items() if at in explaining]
+
+
+def _formulas(declared: Declared, signals: Signals) -> Iterator[Tried]:
+    """Yield formulas of the declared estimator and the advantages they give."""
+    estimator, settings = declared.estimator, declared.settings
+    for formula, other in _settings(estimator, settings):
+        yield formula, partial(signals.expected, estimator, other)
+    if Reads.GROUPS in estimator.reads:
+        for what, groups in _groupings(signals.groups):
+            text = Text(f"compares {what.en} with each other", f"把{what.zh}当作一组")
+            regrouped = replace(signals, groups=groups)
+            yield Formula(GROUPS, text), partial(regrouped.expected, estimator, settings)
+    size = int(np.bincount(signals.groups)[signals.groups[0]])
+    for count in (1, -1, size, -size):
+        moved = replace(signals, rewards=np.roll(signals.rewards, count, axis=0))
+        yield Formula(SCORES_MOVED, _moved(count)), partial(moved.expected, estimator, settings)
+    turned = replace(signals, rewards=signals.rewards[::-1])
+    yield Formula(SCORES_MOVED, _REVERSED), partial(turned.expected, estimator, settings)
+
+
+def _settings(estimator: Estimator, declared: Settings) -> Iterator[tuple[Formula, Settings]]:
+    """Yield the mistakes that are other settings of the same estimator."""
+    scaling = declared.scaling
+    if Reads.SCALING in estimator.reads:
+        for what, other in (
+            (_OTHER_STD[scaling.by_std], replace(scaling, by_std=not scaling.by_std)),
+            (_POPULATION, replace(scaling, by_std=True, bessel=False)),
+            (_ONE_STD, replace(scaling, by_std=True, whole_batch=True)),
+        ):
+            yield Formula(NORMALIZATION, what), replace(declared, scaling=other)
+    if Reads.WHITENING in estimator.reads:
+        for whitening, what in _LESS_WHITE.items():
+            yield Formula(NORMALIZATION, what), replace(declared, whitening=whitening)
+    if Reads.GAMMA in estimator.reads:
+        for gamma in _DISCOUNTS:
+            if gamma != declared.gamma:
+                what = _discounts(gamma, declared.gamma)
+                yield Formula(DISCOUNT, what), replace(declared, gamma=gamma)
+
+
+def _groupings(groups: Int64) -> Iterator[tuple[Text, Int64]]:
+    count = len(groups)
     row, sizes = np.arange(count), np.bincount(groups)
     n = int(sizes[0])
     yield Text("the whole batch", "整个 batch"), np.zeros(count, np.int64)
@@ -105,27 +151,70 @@ def _groupings(count: int, groups: Int64) -> Iterator[tuple[Text, Int64]]:
         )
 
 
-def _permuted(steps: Sequence[TrainedStep], scaling: Scaling) -> Formula | None:
+def _another(
+    steps: Sequence[TrainedStep], wrong: Sequence[BoolArray], declared: Declared
+) -> Formula | None:
+    """Name every other estimator that gives all the advantages; None where none does."""
+    names: list[str] = []
+    for name, estimator, settings in _others(declared):
+        formulas = partial(_one, estimator, settings)
+        plain = name.removesuffix("_vectorized")  # the other is named only where they depart
+        if plain not in names and _fitting(steps, wrong, estimator, formulas):
+            names.append(name)
+    if not names:
+        return None
+    return Formula(
+        ESTIMATOR,
+        Text(
+            f"computes {' or '.join(names)}, where {declared.name} is configured",
+            f"按 {' 或 '.join(names)} 计算，而配置为 {declared.name}",
+        ),
+    )
+
+
+def _others(declared: Declared) -> Iterator[tuple[str, Estimator, Settings]]:
+    seen = [declared.estimator]
+    for name, estimator in ESTIMATORS.items():
+        if estimator in seen:
+            continue
+        seen.append(estimator)
+        if Reads.SCALING not in estimator.reads:
+            yield name, estimator, declared.settings
+            continue
+        for by_std, what in ((True, name), (False, f"{name} (not divided by the std)")):
+            scaling = replace(declared.settings.scaling, by_std=by_std)
+            yield what, estimator, replace(declared.settings, scaling=scaling)
+
+
+def _one(estimator: Estimator, settings: Settings, signals: Signals) -> Iterator[Tried]:
+    yield Formula(ESTIMATOR, Text("", "")), partial(signals.expected, estimator, settings)
+
+
+def _permuted(steps: Sequence[TrainedStep], declared: Declared) -> Formula | None:
     for step in steps:
-        expected = group_advantages(step.trained, prompt_groups(step), scaling)
-        recorded = _recorded(step)
-        judged = np.isfinite(expected) & np.isfinite(recorded)
-        if not judged.all() or _apart(np.sort(recorded), np.sort(expected)).any():
+        signals = signals_of(step, declared.estimator)
+        expected = signals.expected(declared.estimator, declared.settings)
+        own = signals.mask > 0
+        if not signals.judged(expected)[own].all():
+            return None
+        if apart(np.sort(signals.least[own]), np.sort(expected[own])).any():
             return None
     return Formula(PERMUTED, _OTHER_ROWS)
 
 
-def _scaled(steps: Sequence[TrainedStep], scaling: Scaling) -> Formula | None:
-    pairs = [
-        (_recorded(step), group_advantages(step.trained, prompt_groups(step), scaling))
-        for step in steps
-    ]
-    recorded, expected = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    judged = np.isfinite(recorded) & np.isfinite(expected)
-    recorded, expected = recorded[judged], expected[judged]
-    square = float(expected @ expected)
-    factor = float(recorded @ expected) / square if square else 0.0
-    if factor == 0 or _apart(recorded / factor, expected).any():
+def _scaled(steps: Sequence[TrainedStep], declared: Declared) -> Formula | None:
+    factor = 0.0
+    for step in steps:
+        signals = signals_of(step, declared.estimator)
+        expected = signals.expected(declared.estimator, declared.settings)
+        judged = signals.judged(expected)
+        recorded, expected = signals.least[judged], expected[judged]
+        square = float(expected @ expected)
+        if not factor and square:
+            factor = float(recorded @ expected) / square
+        if apart(recorded / (factor or 1.0), expected).any():
+            return None
+    if not factor:
         return None
     return Formula(
         SCALED,
@@ -133,21 +222,18 @@ def _scaled(steps: Sequence[TrainedStep], scaling: Scaling) -> Formula | None:
     )
 
 
-def _recorded(step: TrainedStep) -> FloatArray:
-    assert step.least is not None
-    return step.least
-
-
-def _apart(one: FloatArray, other: FloatArray) -> np.ndarray:  # type: ignore[type-arg]
-    far: np.ndarray = np.abs(one - other) > TOLERANCE.value * np.maximum(1.0, np.abs(other))  # type: ignore[type-arg]
-    return far
-
-
 def _moved(count: int) -> Text:
     rows, where = abs(count), "before" if count > 0 else "after"
     side = "前" if count > 0 else "后"
     return Text(
         f"takes the scores of {rows} row{'s' * (rows > 1)} {where}", f"使用了{side} {rows} 行的得分"
+    )
+
+
+def _discounts(gamma: float, usual: float) -> Text:
+    return Text(
+        f"discounts with γ = {gamma:g}, where {usual:g} is configured",
+        f"以 γ = {gamma:g} 折扣，而配置为 {usual:g}",
     )
 
 
@@ -159,3 +245,9 @@ _OTHER_STD = {
 }
 _POPULATION = Text("takes the std without Bessel's correction", "使用了未做贝塞尔校正的标准差")
 _ONE_STD = Text("divides by the std of the whole batch", "除以了整个 batch 的标准差")
+_LESS_WHITE = {
+    Whitening.NONE: Text("does not whiten", "没有做白化"),
+    Whitening.CENTRED: Text(
+        "subtracts the mean and divides by no deviation", "只减去均值，未除以标准差"
+    ),
+}

@@ -19,7 +19,7 @@ Int64 = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 TOLERANCE = Threshold(2.0**-7, source="two bfloat16 roundings of an advantage (2^-8 each)")
-_NO_SPREAD = 1e-5  # of the scores' size: float32 rounding over epsilon is no advantage
+NO_SPREAD = 1e-5  # of the scores' size: float32 rounding over epsilon is no advantage
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,14 @@ class Scaling:
     Args:
         by_std: False is Dr.GRPO (verl `norm_adv_by_std_in_grpo: false`).
         epsilon: added to the std; 1e-4 in TRL.
+        bessel: False is the std of a whole population, as no framework takes it.
+        whole_batch: True is one std for all rows.
     """
 
     by_std: bool
     epsilon: float = 1e-6
+    bessel: bool = True
+    whole_batch: bool = False
 
 
 def group_advantages(scores: FloatArray, groups: Int64, scaling: Scaling) -> FloatArray:
@@ -42,40 +46,55 @@ def group_advantages(scores: FloatArray, groups: Int64, scaling: Scaling) -> Flo
         scores: float64 [b].
         groups: int64 [b], from 0.
     """
-    by_std, epsilon = scaling.by_std, scaling.epsilon
-    sizes = np.bincount(groups)
-    means = np.bincount(groups, scores) / sizes
-    centred = scores - means[groups]
-    variances = np.bincount(groups, centred**2) / np.maximum(sizes - 1, 1)
-    stds = np.sqrt(variances)
-    size = np.zeros(len(sizes))
-    np.maximum.at(size, groups, np.abs(scores))
-    rounding = (stds > 0) & (stds <= _NO_SPREAD * size)
-    advantages = centred / (stds[groups] + epsilon) if by_std else centred
-    alone = sizes[groups] == 1
-    advantages = np.where(alone, scores / (1 + epsilon) if by_std else scores, advantages)
-    return np.where(rounding[groups], np.nan, advantages)
+    if scaling.whole_batch:
+        return (scores - group_means(scores, groups)) / deviations(scores, groups, scaling)
+    centred = scores - baselines(scores, groups)
+    advantages = centred / deviations(scores, groups, scaling) if scaling.by_std else centred
+    return np.where(_rounding_alone(scores, groups, scaling), np.nan, advantages)
 
 
-def differing_rows(step: TrainedStep, groups: Int64, scaling: Scaling) -> BoolArray:
-    """bool [b]: rows whose recorded advantage is not the recomputed one."""
-    return differs_from(step, group_advantages(step.trained, groups, scaling))
+def group_means(scores: FloatArray, groups: Int64) -> FloatArray:
+    """float64 [b]: the mean score of each row's group."""
+    means: FloatArray = (np.bincount(groups, scores) / np.bincount(groups))[groups]
+    return means
 
 
-def differs_from(step: TrainedStep, expected: FloatArray) -> BoolArray:
-    """bool [b]: rows of which some recorded advantage is not the expected one, where that is known.
+def baselines(scores: FloatArray, groups: Int64) -> FloatArray:
+    """float64 [b]: the mean score of each row's group, 0 for a group of one, as in verl."""
+    return np.where(group_sizes(groups) == 1, 0.0, group_means(scores, groups))
 
-    Args:
-        expected: float64 [b], NaN where it is not.
+
+def group_sizes(groups: Int64) -> Int64:
+    """int64 [b]: how many rows the group of each row has."""
+    sizes: Int64 = np.bincount(groups)[groups]
+    return sizes
+
+
+def deviations(scores: FloatArray, groups: Int64, scaling: Scaling) -> FloatArray:
+    """float64 [b]: std of each row's group plus epsilon; NaN where it is rounding alone.
+
+    The std of a group of one is 1, as in verl.
     """
-    assert step.least is not None and step.greatest is not None
-    tolerance = TOLERANCE.value * np.maximum(1.0, np.abs(expected))
-    judged = np.isfinite(expected) & np.isfinite(step.least)  # an empty response has no token
-    far = (np.abs(step.least - expected) > tolerance) | (
-        np.abs(step.greatest - expected) > tolerance
-    )
-    differs: BoolArray = judged & far
-    return differs
+    if scaling.whole_batch:
+        return np.full(len(scores), scores.std(ddof=1) + scaling.epsilon)
+    stds = np.where(group_sizes(groups) == 1, 1.0, _stds(scores, groups, scaling))
+    return np.where(_rounding_alone(scores, groups, scaling), np.nan, stds + scaling.epsilon)
+
+
+def _stds(scores: FloatArray, groups: Int64, scaling: Scaling) -> FloatArray:
+    """float64 [b]: std of each row's group, 0 in a group of one."""
+    sizes = np.bincount(groups)
+    squares = np.bincount(groups, (scores - group_means(scores, groups)) ** 2)
+    stds: FloatArray = np.sqrt(squares / np.maximum(sizes - scaling.bessel, 1))[groups]
+    return stds
+
+
+def _rounding_alone(scores: FloatArray, groups: Int64, scaling: Scaling) -> BoolArray:
+    size = np.zeros(groups.max(initial=-1) + 1)
+    np.maximum.at(size, groups, np.abs(np.nan_to_num(scores)))
+    stds = _stds(scores, groups, scaling)
+    alone: BoolArray = (stds > 0) & (stds <= NO_SPREAD * size[groups])
+    return alone
 
 
 def prompt_groups(step: TrainedStep) -> Int64:

@@ -34,8 +34,10 @@ class TrainedStep:
         groups: [b], equal for the responses to one prompt: the dumped uid, else the prompt.
         dumped: float64 [b], score by the dump; NaN where it has none.
         trained: float64 [b], token_level_rewards summed over the row.
+        lengths: float64 [b], tokens under response_mask.
         least, greatest: float64 [b], of the advantages of the response's tokens; None where none
             were recorded.
+        inputs: the file's tensors, read again by what needs every token (`token_signals`).
     """
 
     step: int
@@ -45,8 +47,10 @@ class TrainedStep:
     groups: tuple[str, ...]
     dumped: FloatArray
     trained: FloatArray
+    lengths: FloatArray
     least: FloatArray | None
     greatest: FloatArray | None
+    inputs: TrainerInputs
 
     def __len__(self) -> int:
         return len(self.places)
@@ -136,9 +140,27 @@ def _step(inputs: TrainerInputs, dumped: _Dumped) -> TrainedStep | None:
         groups=tuple(row.group for row in rows),
         dumped=np.array([row.score for row in rows], np.float64),
         trained=rewards.sum(axis=1),  # verl sums without the mask
+        lengths=mask.sum(axis=1),
         least=None if advantages is None else np.where(own, advantages, np.inf).min(axis=1),
         greatest=None if advantages is None else np.where(own, advantages, -np.inf).max(axis=1),
+        inputs=inputs,
     )
+
+
+def token_signals(step: TrainedStep) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Read a step's rewards, response_mask and advantages again, token by token.
+
+    Returns:
+        float64 [b, r] each; the advantages are infinite where a token is not the response's.
+
+    Raises:
+        DumpError: The file can no longer be read.
+    """
+    names = ("token_level_rewards", "response_mask", "attention_mask", "advantages")
+    read = [_matrix(step.inputs, name) for name in names]
+    rewards, mask, attention, advantages = (tensor for tensor in read if tensor is not None)
+    own = (mask != 0) & (attention[:, -mask.shape[1] :] != 0)
+    return rewards, mask, np.where(own, advantages, np.inf)
 
 
 def _matrix(inputs: TrainerInputs, name: str) -> FloatArray | None:

@@ -159,11 +159,12 @@ def ids(text: str) -> list[str]:
 
 # where the rung of a name is compared, if not in align/<rung>
 _FOLDERS = {
+    "loss": "align/referee",
     "forward": "align/layers",
     "backward": "align/layers",
-    "reward": "align/rollout",
+    "reward": "align",
     "tokens": "align/rollout",
-    "advantage": "align/rollout",
+    "advantage": "align",
     "optimizer": "align/curves",
     "tokenizer": "tokenizer_check",
 }

@@ -80,12 +80,21 @@ def _other_values(own: Tensors, change: Callable[[Tensor], Tensor]) -> Tensors:
     made: Tensors = {}
     for update in range(2):
         name = f"update.{update}.micro.0."
+        values, new = change(own[name + "values"]), own[name + "vpreds"]
+        new = values.clone() if update == 0 else new  # no update lies between
+        made |= {name + "values": values, name + "vpreds": new}
+    return made | _other_losses({**own, **made})
+
+
+def _other_losses(own: Tensors) -> Tensors:
+    """Return the losses that values, predictions and returns give."""
+    made: Tensors = {}
+    for update in range(2):
+        name = f"update.{update}.micro.0."
         values, returns, new = (own[name + key] for key in ("values", "returns", "vpreds"))
-        values = change(values)
         near = new.clamp(values - 0.2, values + 0.2)
         error = torch.maximum((new - returns) ** 2, (near - returns) ** 2)
-        mean = error[own[name + "response_mask"].bool()].mean()
-        made |= {name + "values": values, name + "value_loss": 0.5 * mean}
+        made[name + "value_loss"] = 0.5 * error[own[name + "response_mask"].bool()].mean()
     return made
 
 
@@ -160,12 +169,69 @@ def test_other_advantages_are_named_by_the_mistake_that_gives_them(
     assert named(compare_estimates(wrong, run)) == (RungStatus.DIVERGED, [finding])
 
 
-def test_advantages_without_whitening_are_named(run: RunData, copies: Copies) -> None:
-    def raw(own: Tensors) -> Tensors:
-        given = (own["token_level_rewards"], own["values"].float(), own["response_mask"])
-        return {"advantages": gae(*given, gamma=GAMMA, lam=LAM)[0]}
+def raw_of(own: Tensors) -> Tensor:
+    given = (own["token_level_rewards"], own["values"].float(), own["response_mask"])
+    return gae(*given, gamma=GAMMA, lam=LAM)[0]
 
-    result = compare_estimates(run, copies.batch(raw))
+
+def whitened_by_row(own: Tensors) -> Tensors:
+    raw, mask = raw_of(own), own["response_mask"]
+    rows = [whiten(r[None], m[None]) for r, m in zip(raw, mask, strict=True)]
+    return {"advantages": torch.cat(rows)}
+
+
+def over_all(own: Tensors) -> Tensors:
+    raw, mask = raw_of(own), own["response_mask"].bool()
+    return {"advantages": (raw - raw[mask].mean()) / raw[mask].std(correction=0)}
+
+
+def at_the_start(scores: Tensor) -> Tensor:
+    moved = torch.zeros_like(scores)
+    moved[:, 0] = scores.sum(-1)
+    return moved
+
+
+def next_value_at_the_end(own: Tensors) -> Tensors:
+    rewards = own["token_level_rewards"].clone()
+    last = own["response_mask"].sum(-1) - 1
+    rows = torch.arange(len(rewards))
+    rewards[rows, last] += GAMMA * own["values"][rows, last].float()
+    return estimated()({**own, "token_level_rewards": rewards})
+
+
+@pytest.mark.parametrize(
+    ("finding", "said", "change"),
+    [
+        ("advantage.normalization", "each row by itself", whitened_by_row),
+        ("advantage.normalization", "over n, not n - 1", over_all),
+        ("advantage.values", "a next value, its own", next_value_at_the_end),
+        (
+            "advantage.recomputed_differs",
+            "returns are its values plus the whitened advantages",
+            lambda own: {"returns": own["values"] + own["advantages"]},
+        ),
+        (
+            "advantage.recomputed_differs",
+            "returns are not its values plus",
+            lambda own: {"returns": own["returns"] + 0.1},
+        ),
+        (
+            "advantage.scores_moved",
+            "not on the last token",
+            lambda own: {"token_level_scores": at_the_start(own["token_level_scores"])},
+        ),
+    ],
+)
+def test_what_whitening_returns_and_scores_can_get_wrong_is_said(
+    run: RunData, copies: Copies, finding: str, said: str, change: Change
+) -> None:
+    result = compare_estimates(run, copies.batch(change))
+    assert named(result) == (RungStatus.DIVERGED, [finding])
+    assert result is not None and said in result.findings[0].title.en
+
+
+def test_advantages_without_whitening_are_named(run: RunData, copies: Copies) -> None:
+    result = compare_estimates(run, copies.batch(lambda own: {"advantages": raw_of(own)}))
     assert named(result) == (RungStatus.DIVERGED, ["advantage.normalization"])
 
 
@@ -243,6 +309,23 @@ def test_values_that_part_after_equal_gradients_are_the_optimizers(
 ) -> None:
     result = compare_critics(run, copies.values(lambda values: values * 1.1, (2,)))
     assert named(result) == (RungStatus.DIVERGED, ["loss.critic_update"])
+
+
+@pytest.mark.parametrize(
+    ("finding", "suffix"), [("loss.training_pass", "vpreds"), ("loss.critic_values", "values")]
+)
+def test_a_first_update_that_does_not_predict_the_values_is_named(
+    run: RunData, copies: Copies, finding: str, suffix: str
+) -> None:
+    def change(own: Tensors) -> Tensors:
+        begin = "update.0" if suffix == "vpreds" else "update"
+        names = [k for k in own if k.startswith(begin) and k.endswith(f".{suffix}")]
+        moved = {name: own[name] * 1.2 for name in names}
+        return _other_losses({**own, **moved}) | moved
+
+    if suffix == "values":
+        copies.batch(lambda own: {"values": own["values"] * 1.2}, (2,))
+    assert named(compare_critics(run, copies.critic(change, (2,))))[1] == [finding]
 
 
 def test_nothing_is_said_of_critics_that_trained_on_other_rows(
