@@ -1,0 +1,64 @@
+"""How far two critics' values are apart, and how far rounding lets them be."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from align.core.threshold import Threshold
+from align.rollout.trainer_pair import TrainerPair
+
+SAME_VALUES = Threshold(1e-3, "what gradients accumulate in float32 over another order, times ten")
+NARROW = Threshold(2.0**-6, "four bfloat16 roundings (2^-8 each) of values kept in it")
+_SAME_ROWS = Threshold(0.05, "of the spread: other rows of a batch are apart by all of it")
+TIMES = 10  # of what the values, or the policies' log_probs, differ by already
+Array = npt.NDArray[np.float64]
+
+
+def relative(
+    one: npt.NDArray[np.generic], other: npt.NDArray[np.generic], pair: TrainerPair
+) -> float:
+    """‖other - one‖ over the spread of one, over counting tokens."""
+    mine, its = _counting(one, other, pair)
+    spread = float(np.linalg.norm(mine - mine.mean()))
+    apart = float(np.linalg.norm(mine - its))
+    return apart / spread if spread else (0.0 if apart == 0 else np.inf)
+
+
+def limit_of(
+    one: npt.NDArray[np.generic], other: npt.NDArray[np.generic], pair: TrainerPair
+) -> float:
+    """Return how far values may be apart: as the policies' log_probs are, ten times."""
+    policies = pair.both("old_log_probs")
+    noise = 0.0 if policies is None else relative(*policies, pair)
+    narrow = all(is_narrow(values) for values in (one, other))
+    return max(SAME_VALUES.value, TIMES * noise, NARROW.value if narrow else 0.0)
+
+
+def ratio(one: float, other: float) -> float:
+    return abs(one - other) / max(abs(one), 1e-30)
+
+
+def is_narrow(values: npt.NDArray[np.generic]) -> bool:
+    """Tell whether bfloat16 holds all values."""
+    bits = np.ascontiguousarray(values.astype(np.float32)).view(np.uint32)
+    return bool(np.all(bits & np.uint32(0xFFFF) == 0))
+
+
+def same_targets(pair: TrainerPair) -> bool:
+    both = pair.both("returns")
+    return both is not None and relative(*both, pair) <= _SAME_ROWS.value
+
+
+def same_multiset(one: Tensor, other: Tensor) -> bool:
+    apart = (one.sort().values - other.sort().values).norm()
+    return bool(apart <= _SAME_ROWS.value * (one - one.mean()).norm())
+
+
+def _counting(
+    one: npt.NDArray[np.generic], other: npt.NDArray[np.generic], pair: TrainerPair
+) -> tuple[Array, Array]:
+    masks = pair.both("response_mask")
+    here = np.ones(one.shape, bool) if masks is None else (masks[0] != 0) & (masks[1] != 0)
+    return one[here].astype(np.float64), other[here].astype(np.float64)
