@@ -17,7 +17,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.fault_table import Must, docstrings, judge, table
-from tests.frameworks.verl.runs import AT_ONCE, PLUGIN, SETTINGS, Ran, Runs, Spec, surroundings
+from tests.frameworks.verl.runs import (
+    AT_ONCE,
+    CRITIC,
+    PLUGIN,
+    PPO,
+    SETTINGS,
+    Ran,
+    Runs,
+    Spec,
+    surroundings,
+)
 from tests.frameworks.verl.warm.warm_python import warm_python
 from tests.frameworks.verl.work import LAYER_FAULTS, lay_out
 
@@ -120,19 +130,6 @@ FAULTS = {
         }.items()
     },
 }
-_CRITIC_DTYPES = ("param", "reduce", "buffer")
-PPO = (
-    *("algorithm.adv_estimator=gae", "algorithm.gamma=0.99", "algorithm.lam=0.95"),
-    *("algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.kl_coef=0.05"),
-    "actor_rollout_ref.actor.use_kl_loss=false",
-    *("critic.strategy=fsdp2", "critic.fsdp.use_torch_compile=false"),
-    *("critic.model.path={work}/tiny/model", "critic.model.use_remove_padding=false"),
-    "critic.model.enable_gradient_checkpointing=false",
-    *("critic.ppo_micro_batch_size_per_gpu=8", "critic.ppo_mini_batch_size=4"),
-    *("critic.optim.lr=1e-3", "critic.cliprange_value=0.2"),
-    *(f"+critic.fsdp.mixed_precision.{name}_dtype=fp32" for name in _CRITIC_DTYPES),
-)
-CRITIC = ("value_engine",)
 CLEAN = {
     "repeat": Spec(captures=True),
     "two_ranks": Spec(SETTINGS["v1_two"], captures=True),

@@ -48,6 +48,19 @@ PLANTED = (
     ("v1_two", "eps"),
     ("v0_two", "kl"),
 )
+_CRITIC_DTYPES = ("param", "reduce", "buffer")
+PPO = (
+    *("algorithm.adv_estimator=gae", "algorithm.gamma=0.99", "algorithm.lam=0.95"),
+    *("algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.kl_coef=0.05"),
+    "actor_rollout_ref.actor.use_kl_loss=false",
+    *("critic.strategy=fsdp2", "critic.fsdp.use_torch_compile=false"),
+    *("critic.model.path={work}/tiny/model", "critic.model.use_remove_padding=false"),
+    "critic.model.enable_gradient_checkpointing=false",
+    *("critic.ppo_micro_batch_size_per_gpu=8", "critic.ppo_mini_batch_size=4"),
+    *("critic.optim.lr=1e-3", "critic.cliprange_value=0.2"),
+    *(f"+critic.fsdp.mixed_precision.{name}_dtype=fp32" for name in _CRITIC_DTYPES),
+)
+CRITIC = ("value_engine",)
 IN_CODE = ("clip_range",)  # the others: `benchmarks.verl_faults`
 
 
@@ -94,6 +107,7 @@ RUNS = {
         for setting, fault in PLANTED
     },
     **{f"v1_{fault}": Spec(captures=True, planted=fault) for fault in IN_CODE},
+    "ppo_gradient_doubled": Spec(PPO, captures=True, plugins=CRITIC, planted="value_loss_doubled"),
 }
 
 
