@@ -14,7 +14,8 @@ from align.core.run import RunManifest
 from align.core.rung import Rung
 from align.core.text import Text
 
-_DRAWS = ("config.data.", "config.rollout.")  # a model's settings act on rollouts, and train
+_DRAWS = ("config.data.", "config.rollout.", "config.trainer.mode.sampler.")
+# a model's settings act on rollouts, and train
 _TRAINED_WITH_TOO = ("config.rollout.temperature",)  # the trainer divides its logits by it
 _WHY = Text(
     "It had no say here: this run was given the recorded rows and responses, all of them the same "

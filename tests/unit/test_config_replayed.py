@@ -48,6 +48,7 @@ def test_only_a_proof_of_every_row_counts(other: dict[str, Any]) -> None:
     ("field", "acts_on", "severity"),
     [
         ("data.shuffle", Rung.DATA, Severity.INFO),
+        ("trainer.mode.sampler.custom_sampler.name", Rung.DATA, Severity.INFO),
         ("rollout.prompt_form", Rung.ROLLOUT, Severity.WARNING),
     ],
 )
