@@ -118,10 +118,14 @@ def compare_rewards(reference: RunData, candidate: RunData) -> RungResult:
 
 
 def compare_losses(reference: RunData, candidate: RunData) -> RungResult:
-    """Hold the policies' losses against their configurations, then walk along both critics."""
+    """Hold losses against their configurations, of pairs or of responses; walk along critics."""
     from align.referee.critic_rung import compare_critics
     from align.referee.loss_rung import compare
+    from align.referee.preference_rung import compare_preferences
 
+    of_pairs = compare_preferences(reference, candidate)
+    if of_pairs is not None:
+        return of_pairs
     return joined(compare(reference, candidate), compare_critics(reference, candidate))
 
 

@@ -1,14 +1,22 @@
-"""Where a capture looks on in TRL's GRPOTrainer; names are those of 0.20 to 1.16."""
+"""Where a capture looks on in TRL's trainers.
+
+GRPOTrainer's names are those of 0.20 to 1.16; of DPOTrainer only 1.16 was looked at, whose models
+give log_probs.
+"""
 
 from __future__ import annotations
 
 from align.frameworks.hook_point import HookPoint
 
-_MODULE = "trl.trainer.grpo_trainer"
+_MODULES = {
+    "GRPOTrainer": "trl.trainer.grpo_trainer",
+    "DPOTrainer": "trl.trainer.dpo_trainer",
+}
 
 
 def _point(attribute: str, tap: str, yields: str) -> HookPoint:
-    return HookPoint(_MODULE, attribute, tap, "trl", (0, 20), yields)
+    module = _MODULES[attribute.partition(".")[0]]
+    return HookPoint(module, attribute, tap, "trl", (0, 20), yields)
 
 
 HOOKS = (
@@ -26,4 +34,12 @@ HOOKS = (
     ),
     _point("GRPOTrainer.training_step", "trl:trained", "gradient norms"),
     _point("GRPOTrainer.log", "trl:log", "metrics"),
+    _point("DPOTrainer.train", "trl:train", "configuration, versions"),
+    _point(
+        "DPOTrainer.compute_loss",
+        "trl_dpo:loss_computed",
+        "token ids, log_probs and loss of every micro-batch of pairs; sketches",
+    ),
+    _point("DPOTrainer.training_step", "trl_dpo:trained", "gradient norms"),
+    _point("DPOTrainer.log", "trl:log", "metrics"),
 )

@@ -33,7 +33,8 @@ def limit_of(
     policies = pair.both("old_log_probs")
     noise = 0.0 if policies is None else relative(*policies, pair)
     narrow = all(is_narrow(values) for values in (one, other))
-    return max(SAME_VALUES.value, TIMES * noise, NARROW.value if narrow else 0.0)
+    rounding = rounding_of(_counting(one, other, pair)[0]) if narrow else 0.0
+    return max(SAME_VALUES.value, TIMES * noise, rounding)
 
 
 def ratio(one: float, other: float) -> float:
@@ -54,6 +55,12 @@ def same_targets(pair: TrainerPair) -> bool:
 def same_multiset(one: Tensor, other: Tensor) -> bool:
     apart = (one.sort().values - other.sort().values).norm()
     return bool(apart <= _SAME_ROWS.value * (one - one.mean()).norm())
+
+
+def rounding_of(values: Array) -> float:
+    """Return what bfloat16 rounds off values, as a part of their spread."""
+    spread = float(np.linalg.norm(values - values.mean()))
+    return NARROW.value * float(np.linalg.norm(values)) / spread if spread else np.inf
 
 
 def _counting(

@@ -14,7 +14,7 @@ from align.core.text import Text
 from align.core.threshold import Threshold
 from align.objective.value_loss import clipped_value_loss
 from align.referee.critic import Critic
-from align.referee.critic_distance import NARROW, SAME_VALUES, TIMES, is_narrow
+from align.referee.critic_distance import SAME_VALUES, TIMES, is_narrow, rounding_of
 from align.referee.critic_updates import CriticUpdate
 from align.rollout.trainer_pair import trainer_pair
 
@@ -122,7 +122,9 @@ def own_pass(reference: Critic, candidate: Critic) -> Finding | None:
     for critic, other in ((reference, candidate), (candidate, reference)):
         limit = max(SAME_VALUES.value, TIMES * worst[other.side])
         for update, far in apart[critic.side]:
-            if far > limit and not (is_narrow(update.values.numpy()) and far <= NARROW.value):
+            values = update.values.numpy()
+            rounding = rounding_of(values) if is_narrow(values) else 0.0
+            if far > max(limit, rounding):
                 return pass_finding(critic, other, update, far, limit)
     return None
 

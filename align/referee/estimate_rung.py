@@ -18,6 +18,7 @@ from align.referee.estimates import (
     VALUES,
     Declared,
     are_whitened_returns,
+    as_computed,
     declared_estimate,
     differing_returns,
     differing_tokens,
@@ -89,6 +90,8 @@ def _estimated(side: Side, run: RunData) -> Estimated | None:
         if batch.get(*TENSORS) is None:
             continue
         num_steps += 1
+        if num_steps == 1:
+            declared = as_computed(declared, batch)
         if bool(differing_tokens(batch, declared).any()):
             num_differing += 1
             kept += [batch] if len(kept) < _KEPT else []

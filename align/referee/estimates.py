@@ -36,11 +36,14 @@ class Declared:
     Args:
         gamma, lam: a factor per token.
         steps_over: tokens that do not count are stepped over (not in MindSpeed-RL).
+        narrow: values enter as the bfloat16 numbers that a critic in bfloat16 gives, and rewards as
+            float32, so that products with γ are rounded; otherwise all is float64.
     """
 
     gamma: float
     lam: float
     steps_over: bool = True
+    narrow: bool = False
 
     @property
     def text(self) -> str:
@@ -49,21 +52,24 @@ class Declared:
 
     def raw(self, rewards: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         """[b, r], not whitened."""
-        return self._both(rewards, values, mask)[0]
+        return self._both(rewards, values, mask)[0].double()
 
     def returns(self, rewards: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         """[b, r]."""
-        return self._both(rewards, values, mask)[1]
+        return self._both(rewards, values, mask)[1].double()
 
     def _both(self, rewards: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        if self.narrow:
+            rewards, values = rewards.float(), values.bfloat16()
         if self.steps_over:
             return gae(rewards, values, mask, gamma=self.gamma, lam=self.lam)
         return mindspeed_rl.gae(rewards, values, gamma=self.gamma, lam=self.lam)
 
     def whitened(self, rewards: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         """[b, r]."""
-        raw = self.raw(rewards, values, mask)
-        return whiten(raw, mask) if self.steps_over else mindspeed_rl.whiten(raw, mask)
+        raw = self._both(rewards, values, mask)[0]
+        made = whiten(raw, mask) if self.steps_over else mindspeed_rl.whiten(raw, mask)
+        return made.double()
 
 
 def declared_estimate(config: EffectiveConfig) -> Declared | None:
@@ -76,6 +82,16 @@ def declared_estimate(config: EffectiveConfig) -> Declared | None:
         return None
     is_verl = values.get("loss.options.definitions") != "mindspeed_rl"
     return Declared(float(gamma), float(lam), is_verl)
+
+
+def as_computed(declared: Declared, batch: StepBatch) -> Declared:
+    """Return the estimate in the arithmetic of a run: whichever gives more of its advantages."""
+    found = batch.get(*TENSORS)
+    if found is None or not _is_narrow(found[1]):
+        return declared
+    narrow = replace(declared, narrow=True)
+    wide, rounded = (int(differing_tokens(batch, each).sum()) for each in (declared, narrow))
+    return narrow if rounded < wide else declared
 
 
 def differing_tokens(batch: StepBatch, declared: Declared) -> Tensor:
@@ -197,9 +213,13 @@ def _off(batch: StepBatch, expected: Tensor) -> Tensor:
 
 def _far(recorded: Tensor, expected: Tensor, mask: Tensor) -> Tensor:
     apart = (recorded - expected).abs()
-    narrow = bool((recorded.bfloat16().to(recorded.dtype) == recorded)[mask.bool()].all())
-    allowed = TOLERANCE.value if narrow else _FLOAT32.value
+    allowed = TOLERANCE.value if _is_narrow(recorded[mask.bool()]) else _FLOAT32.value
     return mask.bool() & ~(apart <= allowed * expected.abs().clamp(min=1.0))
+
+
+def _is_narrow(numbers: Tensor) -> bool:
+    """Tell whether bfloat16 holds all of them."""
+    return bool((numbers.bfloat16().to(numbers.dtype) == numbers).all())
 
 
 def _tensors(batch: StepBatch) -> tuple[Tensor, ...]:

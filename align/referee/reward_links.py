@@ -12,7 +12,7 @@ from align.core.config_value import ConfigLeaf, EffectiveConfig
 from align.core.text import Text
 from align.objective.dapo import overlong_penalty
 from align.objective.kl import kl_estimate
-from align.referee.estimates import declared_estimate
+from align.referee.estimates import as_computed, declared_estimate
 from align.referee.link import Link, LinkVerdict, not_recorded
 from align.referee.step_batch import StepBatch
 from align.rollout.advantage_formulas import formula_of
@@ -93,7 +93,7 @@ def _expected(
     """[b, r] as declared; None for an estimator that is not recomputed."""
     estimate, found = declared_estimate(config), batch.get("values")
     if estimate is not None and found is not None:
-        return estimate.whitened(rewards, found[0], mask)
+        return as_computed(estimate, batch).whitened(rewards, found[0], mask)
     if of_rewards is None or unknown_setting(config, of_rewards) not in (None, BY_STD):
         return None  # where nothing sets the std, older versions divide by it
     if batch.trained is not None:

@@ -144,8 +144,15 @@ def matrix(file: TrainerInputs, name: str) -> Tensor | None:
 
 
 def roundoff_of(tensor: npt.NDArray[np.generic]) -> float:
-    """Return the unit roundoff of the dtype a tensor of floats was saved in."""
-    return float(np.finfo(tensor.dtype.name).eps) / 2
+    """Return the unit roundoff of the dtype a tensor of floats was computed in.
+
+    bfloat16 comes as float32 numbers that it holds exactly.
+    """
+    own = float(np.finfo(tensor.dtype.name).eps) / 2
+    if tensor.dtype != np.float32 or not tensor.any():
+        return own
+    is_narrow = not (tensor.view(np.uint32) & np.uint32(0xFFFF)).any()
+    return 2.0**-8 if is_narrow else own
 
 
 def _given(tensor: Tensor | None) -> Tensor:

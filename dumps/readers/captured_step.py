@@ -16,6 +16,7 @@ from align.core.errors import DumpError
 from align.core.optional import require
 from align.core.run import ArtifactKind
 from dumps.readers.reader import Glimpse, Progress, Reader, no_progress
+from dumps.readers.safetensors_numbers import numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,7 +76,7 @@ def read(path: Path, progress: Progress = no_progress) -> CapturedStep:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: numbers(path, file, name) for name in file.keys()}  # noqa: SIM118
         if metadata.get("align_capture") != VERSION:
             raise ValueError(f"its version is {metadata.get('align_capture')}")
         notes = json.loads(tensors.pop("notes").tobytes())

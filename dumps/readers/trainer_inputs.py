@@ -16,6 +16,7 @@ from align.core.errors import DumpError
 from align.core.optional import require
 from align.core.run import ArtifactKind
 from dumps.readers.reader import Glimpse, Progress, Reader
+from dumps.readers.safetensors_numbers import numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +43,7 @@ class TrainerInputs:
     shapes: Mapping[str, tuple[int, ...]]
 
     def tensor(self, name: str) -> npt.NDArray[np.generic] | None:
-        """Read one tensor with the dtype it was saved in; None where the file has none.
+        """Read one tensor with the dtype it was saved in, bfloat16 as float32; None without it.
 
         Raises:
             DumpError: The file cannot be read, or NumPy has no such dtype.
@@ -53,10 +54,9 @@ class TrainerInputs:
         safetensors = require("safetensors", extra="torch")
         try:
             with safetensors.safe_open(self.path, framework="numpy") as file:
-                tensor: npt.NDArray[np.generic] = file.get_tensor(name)
+                return numbers(self.path, file, name)
         except (safetensors.SafetensorError, OSError, TypeError, AttributeError) as error:
             raise _broken(self.path, error, name) from error
-        return tensor
 
 
 def read(path: Path, progress: Progress) -> TrainerInputs:

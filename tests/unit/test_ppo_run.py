@@ -29,7 +29,9 @@ from align.objective.masked import whiten
 from align.referee.critic_rung import compare_critics
 from align.referee.critic_updates import critic_updates
 from align.referee.estimate_rung import compare_estimates
+from align.referee.estimates import TENSORS, Declared, as_computed, differing_tokens
 from align.referee.reward_penalty import compare_penalties
+from align.referee.step_batch import batches
 from dumps.store.discover import discover
 from dumps.store.run_data import RunData
 
@@ -326,6 +328,22 @@ def test_a_first_update_that_does_not_predict_the_values_is_named(
     if suffix == "values":
         copies.batch(lambda own: {"values": own["values"] * 1.2}, (2,))
     assert named(compare_critics(run, copies.critic(change, (2,))))[1] == [finding]
+
+
+def test_a_critic_in_bfloat16_is_estimated_in_its_own_arithmetic(
+    run: RunData, copies: Copies
+) -> None:
+    def narrow(own: Tensors) -> Tensors:
+        values, mask = own["values"].bfloat16(), own["response_mask"]
+        raw, returns = gae(own["token_level_rewards"], values, mask, gamma=GAMMA, lam=LAM)
+        return {"values": values, "returns": returns, "advantages": whiten(raw, mask)}
+
+    other = copies.batch(narrow)
+    assert named(compare_estimates(run, other)) == (RungStatus.ALIGNED, [])
+    (batch, *_) = batches(other, TENSORS)
+    wide = Declared(GAMMA, LAM)
+    assert bool(differing_tokens(batch, wide).any())
+    assert as_computed(wide, batch).narrow
 
 
 def test_nothing_is_said_of_critics_that_trained_on_other_rows(

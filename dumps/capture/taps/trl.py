@@ -27,6 +27,7 @@ _NAMES = {
 }
 _GENERATE = "_generate"  # 0.24 and later; gives (prompt ids, completion ids, …) of this rank
 _text_of: TextOf | None = None
+_LISTS = ("loss_type", "loss_weights")  # of DPOConfig
 
 Ids = tuple[int, ...]
 
@@ -57,7 +58,7 @@ def train(session: Session, self: Any, *args: Any, **kwargs: Any) -> After:
     _text_of = decoder(tokenizer) if session.takes(What.ROLLOUTS) else None
     if session.takes(What.CONFIG) and rank == 0:
         model = getattr(getattr(self.model, "config", None), "_name_or_path", None)
-        describe(session, _name(rank), "trl", _yaml(self.args), model)
+        describe(session, part_name(rank), "trl", _yaml(self.args), model)
     look_at_log_probs(session, self)
     if session.takes(What.ROLLOUTS) and hasattr(self, _GENERATE):
         tap = timed(session, _sampled)
@@ -123,24 +124,25 @@ def trained(session: Session, self: Any, model: Any, *args: Any, **kwargs: Any) 
         files = {**_now.files}
         _now.files.clear()
         record = taken_record()
-        scaler = getattr(self.accelerator, "scaler", None)  # of fp16: gradients are multiplied
-        if session.takes(What.GRAD_NORMS) and scaler is None:
-            _keep_gradients(session, record, model, step, rank)
+        keep_gradients(session, self, record, model)
         if record.tensors:
             tensors = copied(record.tensors)
             notes = record.notes(step, rank, "actor", losses_add_up=True)
             files[step_file(step, f"actor-{rank}")] = writes(tensors, notes)
         if files:
-            session.writer(_name(rank)).submit(step, lambda: files)
+            session.writer(part_name(rank)).submit(step, lambda: files)
         gradients_whole(session, self, model, step, rank)
-        session.note_time(_name(rank), step)
+        session.note_time(part_name(rank), step)
 
     return after
 
 
-def _keep_gradients(
-    session: Session, record: UpdateRecord, model: Any, step: int, rank: int
-) -> None:
+def keep_gradients(session: Session, trainer: Any, record: UpdateRecord, model: Any) -> None:
+    """Keep squared sums of the gradients of the step that ends, where the plan takes them."""
+    step, rank = int(trainer.state.global_step) + 1, int(trainer.accelerator.process_index)
+    scaler = getattr(trainer.accelerator, "scaler", None)  # of fp16: gradients are multiplied
+    if not session.takes(What.GRAD_NORMS) or scaler is not None:
+        return
     if not session.plan.takes_step(step) or not session.plan.takes_rank(rank):
         return
     names, squares = gradient_squares(model.named_parameters())
@@ -269,7 +271,8 @@ def _ids(ids: Any, mask: Any) -> Sequence[tuple[int, ...]]:
     return [tuple(row[seen].tolist()) for row, seen in zip(ids.cpu(), kept.cpu(), strict=True)]
 
 
-def _name(rank: int) -> str:
+def part_name(rank: int) -> str:
+    """Return what a rank's writer is called."""
     return f"trl-{rank}"
 
 
@@ -280,5 +283,6 @@ def _yaml(arguments: Any) -> str:
         name: value
         for name, value in arguments.to_dict().items()
         if isinstance(value, str | int | float | bool | None)
+        or (name in _LISTS and isinstance(value, list))
     }
     return str(OmegaConf.to_yaml(OmegaConf.create(plain)))

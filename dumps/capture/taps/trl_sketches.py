@@ -40,11 +40,12 @@ def loss_computed(
     session: Session, self: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any
 ) -> After | None:
     """Look at the model from the first loss of a step on, and at what each loss is of."""
-    _look_at(session, self, model)
+    look_at_model(session, self, model)
     return loss_begun(session, self, inputs)
 
 
-def _look_at(session: Session, self: Any, model: Any) -> None:
+def look_at_model(session: Session, self: Any, model: Any) -> None:
+    """Look at a trainer's model from the first loss of a step on."""
     step, rank = int(self.state.global_step) + 1, int(self.accelerator.process_index)
     if not self.model.training or not session.takes(What.SKETCHES, What.WEIGHTS):
         return
