@@ -17,6 +17,7 @@ from align.layers.error_table import error_table
 from align.layers.floor import (
     ACCUMULATED,
     Dtypes,
+    coarsest,
     expected_dtype,
     layer_of,
     num_layers,
@@ -132,7 +133,10 @@ def compare_gradients(
     parameters = walk(
         own_weights,
         other_weights,
-        summed_floors(floor_of, {name: record for (name, _), record in own.items()}),
+        summed_floors(
+            gradient_floors(num_layers([name for name, _ in own]), usual, coarsest(usual)),
+            {name: record for (name, _), record in own.items()},
+        ),
         before=inherited,
         is_chain=False,
         noise=noise,
@@ -254,14 +258,19 @@ def _first_update(records: Mapping[Address, TensorRecord]) -> dict[Address, Tens
     return {address: record for address, record in records.items() if address[1] == 0}
 
 
-def gradient_floors(layers: int, usual: Dtypes) -> FloorOf:
-    """A gradient has come through the whole forward pass, and back down to its own layer."""
+def gradient_floors(layers: int, usual: Dtypes, computed: str = "float64") -> FloorOf:
+    """A gradient has come through the whole forward pass, and back down to its own layer.
+
+    Args:
+        computed: dtype that each micro-batch's gradient is rounded to before it is added to what is
+            recorded; a parameter's is that of its layer's activations, though kept in float32.
+    """
 
     def floor_of(reference: TensorRecord, candidate: TensorRecord) -> Threshold:
         layer = layer_of(reference.name)
         back = 1 if layer is None else layers - layer
         terms = max(reference.shape[-1], reference.shape[0])
-        dtype = expected_dtype(reference, candidate, usual)
+        dtype = coarsest((expected_dtype(reference, candidate, usual), computed))
         return rounding_floor(dtype, layers + back, terms)
 
     return floor_of

@@ -212,6 +212,38 @@ def test_gradients_that_a_later_step_keeps_are_named_at_that_step(tmp_path: Path
     assert backward_rung.compare(own, kept(tmp_path / "again", keeps=False)).findings == ()
 
 
+def in_bfloat16(folder: Path, parts: list[list[int]], *, loses: bool = False) -> RunData:
+    """Record a step under autocast, whose rows come in micro-batches; gradients are float32.
+
+    Args:
+        loses: the first micro-batches' gradients are lost.
+    """
+    model, whole = tiny_qwen2(), batch()
+    count = int(whole["attention_mask"].sum())
+    with sketched_step(model, folder, 1, FailureLog(folder, "test")) as recorder:
+        record_parameters(recorder, model, Phase.PARAMETER)
+        for rows in parts:
+            if loses:
+                model.zero_grad()
+            micro = {name: tensor[rows] for name, tensor in whole.items()}
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = loss_of(model, micro)
+            (loss * int(micro["attention_mask"].sum()) / count).backward()
+        record_gradients(recorder, model)
+    return RunData(discover([folder]))
+
+
+def test_gradients_rounded_to_bfloat16_micro_batch_by_micro_batch_are_no_difference(
+    tmp_path: Path,
+) -> None:
+    one, parts = in_bfloat16(tmp_path / "a", [[0, 1, 2]]), [[0], [1], [2]]
+    result = backward_rung.compare(one, in_bfloat16(tmp_path / "b", parts))
+    assert (result.status, result.findings) == (RungStatus.ALIGNED, ())
+    lost = in_bfloat16(tmp_path / "c", parts, loses=True)
+    (finding,) = backward_rung.compare(one, lost).findings
+    assert finding.id == "backward.first_divergence"
+
+
 def test_an_embedding_that_leaves_out_the_token_it_pads_with_is_explained(tmp_path: Path) -> None:
     def pads(model: Any) -> None:
         model.model.embed_tokens.padding_idx = 10
