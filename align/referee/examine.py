@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 from align.core.config_value import EffectiveConfig
@@ -67,6 +68,22 @@ class Examined:
         return self.fits[0] if one else None
 
 
+@dataclass
+class _Judged:
+    """The reports judged so far, and the first of those that a declared loss does not give."""
+
+    num_reports: int = 0
+    num_misfits: int = 0
+    kept: list[Misfit] = field(default_factory=list)
+
+    def add(self, report: Report, objective: Objective) -> None:
+        misfit = first_misfit(report, objective)
+        self.num_reports += 1
+        self.num_misfits += misfit is not None
+        if misfit is not None and len(self.kept) < _KEPT:
+            self.kept.append(misfit)
+
+
 def examine(
     side: Side, run: RunData, config: EffectiveConfig, step: int | None = None
 ) -> Examined | Text:
@@ -78,29 +95,42 @@ def examine(
     objective = declared_objective(config)
     if isinstance(objective, Text):
         return objective
-    kept: list[Misfit] = []
+    wide, narrow = _Judged(), _Judged()
     passes: Apart | None = None
-    num_reports = num_misfits = 0
     for report in reports(run, config, objective, step):
         passes = passes or passes_apart(report.updates[0])
-        misfit = first_misfit(report, objective)
-        num_reports, num_misfits = num_reports + 1, num_misfits + (misfit is not None)
-        if misfit is not None and len(kept) < _KEPT:
-            kept.append(misfit)
-    if not num_reports:
+        wide.add(report, objective)
+        rounded = report.in_bfloat16()
+        if rounded is not None:
+            narrow.add(rounded, objective)
+    if not wide.num_reports:
         return Text("its updates are not recorded", "未记录其更新")
     assumed = next(recorded_updates(run, step), None) is None
-    alive = _explaining(objective, kept) if kept else []
-    fits = _fitting(alive, reports(run, config, objective, step)) if alive else ()
-    if assumed and kept and not fits:
+    again = partial(reports, run, config, objective, step)
+    judged, fits = wide, _fits_of(wide, objective, again)
+    if narrow.kept and narrow.num_reports == wide.num_reports:
+        rounded_again = (r for report in again() if (r := report.in_bfloat16()) is not None)
+        found = _fits_of(narrow, objective, lambda: rounded_again)
+        if len({fit.id for fit in found}) == 1:
+            judged, fits = narrow, found
+    if assumed and judged.kept and not fits:
         return Text(
             "its updates are not recorded, and it does not report the loss of old_log_probs",
             "未记录其更新，且所报告的损失与 old_log_probs 的计算结果不符",
         )
     return Examined(
-        *(side, objective, num_reports, assumed, tuple(kept), num_misfits, tuple(fits)),
+        *(side, objective, wide.num_reports, assumed),
+        *(tuple(judged.kept), judged.num_misfits, tuple(fits)),
         passes=None if assumed else passes,
     )
+
+
+def _fits_of(
+    judged: _Judged, objective: Objective, again: Callable[[], Iterable[Report]]
+) -> list[Hypothesis]:
+    """Return the hypotheses that give every report, where the declared loss does not."""
+    alive = _explaining(objective, judged.kept) if judged.kept else []
+    return _fitting(alive, again()) if alive else []
 
 
 def reports(

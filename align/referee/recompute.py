@@ -110,7 +110,16 @@ def _kl(
     estimate = kl_estimate(policy, reference, objective.kl_type)
     distance = (reference - policy).clamp(-20, 20)
     size = 1 + distance.exp() * (1 + distance.abs()) + distance.abs()
-    return Amount(objective.kl_sign * reduce(weight * estimate), bound * reduce(weight * size))
+    value = objective.kl_sign * reduce(weight * estimate)
+    return Amount(value, bound * reduce(weight * size) + _sum_rounding(update) * abs(value))
+
+
+def _sum_rounding(update: Update) -> float:
+    """Return what is rounded off a mean of bfloat16 numbers; 0 for others, bounded already.
+
+    Four roundings of 2^-8: sum, division, coefficient, and the sum it is added to.
+    """
+    return 2.0**-6 if update.log_probs.dtype == torch.bfloat16 else 0.0
 
 
 def _ratio(update: Update, objective: Objective) -> Tensor:
@@ -136,7 +145,8 @@ def _fractions(
     edges += [] if objective.dual is None else [objective.dual]
     near = torch.stack([(ratio - e).abs() <= 32 * update.roundoff * e for e in edges]).any(0)
     unsure = float(masked_mean(near.double(), mask)) + bound
-    approx_kl = tokens.negative_log_ratio
+    approx_kl = tokens.negative_log_ratio.double()
+    bound = bound + _sum_rounding(update)
     return {
         CLIPPED: Amount(float(masked_mean(tokens.clipped.double(), mask)), unsure),
         DUAL_CLIPPED: Amount(float(masked_mean(tokens.dual_clipped.double(), mask)), unsure),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
 from align.core.text import Text
 from align.referee.objective import Objective
 from align.referee.recompute import KL, POLICY, QUANTITIES, TOTAL, Amount, recompute
-from align.referee.update import Update
+from align.referee.update import Update, in_bfloat16
 from dumps.store.run_data import RunData
 
 _LOGGED = (POLICY, KL, TOTAL)  # verl averages fractions over micro-batches whatever their tokens
@@ -29,6 +29,12 @@ class Report:
     updates: tuple[Update, ...]
     values: Mapping[str, float]
     resolution: Mapping[str, float]
+
+    def in_bfloat16(self) -> Report | None:
+        """Return the report with updates in bfloat16; None unless all were."""
+        narrow = [in_bfloat16(update) for update in self.updates]
+        updates = tuple(update for update in narrow if update is not None)
+        return replace(self, updates=updates) if len(updates) == len(narrow) else None
 
     @property
     def step(self) -> int:

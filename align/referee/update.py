@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from dumps.store.run_data import RunData
 NEEDED = ("response_mask", "old_log_probs", "advantages")
 OPTIONAL = ("ref_log_prob", "rollout_log_probs")
 _OF_UPDATES = ("rows", "update", "micro_batch", "log_probs")
+_FLOAT32 = 2.0**-24  # of sums and of what advantages are multiplied with
 _NORM_OF_GRADIENTS = "align/norm_of_gradients"
 
 
@@ -62,6 +63,20 @@ class Update:
     roundoff: float
     resolution: Mapping[str, float] = field(default_factory=dict)
     given: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def in_bfloat16(update: Update) -> Update | None:
+    """Return an update whose log_probs are bfloat16 numbers again; None where they were not.
+
+    Ratios and KL of such numbers are rounded again and again: computed in bfloat16 too they come
+    out as the trainer's did, where float64 can only bound what rounding hides.
+    """
+    names = ("log_probs", "old_log_probs", "ref_log_prob")
+    given = {name: tensor for name in names if (tensor := getattr(update, name)) is not None}
+    narrow = {name: tensor.bfloat16() for name, tensor in given.items()}
+    if not all(bool((narrow[name].double() == given[name]).all()) for name in given):
+        return None
+    return replace(update, **narrow, roundoff=_FLOAT32)
 
 
 def updates_of(run: RunData, step: int | None = None) -> Iterator[Update]:

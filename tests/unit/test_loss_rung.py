@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="the referee computes with torch")
+
+import torch
+from safetensors.numpy import load_file, save_file
 
 from align.core.finding import Severity, Side
 from align.core.rung import Rung, RungResult, RungStatus
 from align.ladder import climb
 from align.referee.loss_rung import compare
+from dumps.store.discover import discover
 from dumps.store.run_data import RunData
-from tests.unit.updated_runs import Loss, tokens, updated_run
+from tests.unit.updated_runs import Loss, Tokens, tokens, updated_run
 
 WRONG: Mapping[str, tuple[str, Loss]] = {
     "the KL is subtracted": ("loss.kl_sign", Loss(kl_coef=-0.05)),
@@ -176,3 +182,53 @@ def test_the_verdict_names_the_loss_first(tmp_path: Path, right: RunData) -> Non
     verdict = climb(right, updated_run(tmp_path / "b", Loss(kl_coef=-0.05))).verdict
     assert (verdict.rung, verdict.finding_id) == (Rung.LOSS, "loss.kl_sign")
     assert verdict.cause is not None
+
+
+def narrow_tokens(seed: int = 0) -> Tokens:
+    """Draw log_probs that bfloat16 holds."""
+    given = tokens(seed)
+    names = ("new", "old", "ref")
+    bits = {n: getattr(given, n).view(np.uint32) & np.uint32(0xFFFF0000) for n in names}
+    return replace(given, **{name: own.view(np.float32) for name, own in bits.items()})
+
+
+def bfloat16_run(folder: Path, *, seed: int = 0, sign: float = 1.0, high: float = 0.28) -> RunData:
+    """Write a run whose trainer subtracts, exponentiates and clips in bfloat16."""
+    given = narrow_tokens(seed)
+    updated_run(folder, given=given, entropy=0.0)
+    path = folder / "updates/1.safetensors"
+    file = load_file(path)
+    for update in range(2):
+        rows = np.flatnonzero(file["update"] == update)
+        new, old, ref = (
+            torch.tensor(tensor[rows]).bfloat16() for tensor in (given.new, given.old, given.ref)
+        )
+        mask, gains = torch.tensor(given.mask[rows]).bool(), torch.tensor(given.advantage[rows])
+        ratio = (new - old).exp()
+        losses = torch.maximum(-gains * ratio, -gains * ratio.clamp(0.8, 1 + high))
+        losses = torch.where(gains < 0, torch.minimum(losses, -gains * 3.0), losses)
+        policy = losses[mask].float().mean()
+        kl = sign * ((ref - new).exp() - (ref - new) - 1)[mask].mean()
+        file["actor/pg_loss"][update] = float(policy)
+        file["actor/kl_loss"][update] = float(kl)
+        file["actor/loss"][update] = float(policy + kl * 0.05)
+    save_file(file, path)
+    return RunData(discover([folder]))
+
+
+@pytest.mark.parametrize(
+    ("finding", "sign", "high"), [("loss.kl_sign", -1.0, 0.28), ("loss.clip_range", 1.0, 0.2)]
+)
+def test_a_loss_in_bfloat16_is_recomputed_in_bfloat16_where_rounding_hides_the_difference(
+    tmp_path: Path, finding: str, sign: float, high: float
+) -> None:
+    right = bfloat16_run(tmp_path / "right")
+    other = bfloat16_run(tmp_path / "other", seed=1)
+    assert (compare(right, other).status, ids(compare(right, other))) == (RungStatus.ALIGNED, [])
+    wrong = bfloat16_run(tmp_path / "wrong", sign=sign, high=high)
+    assert ids(compare(right, wrong)) == [finding]
+
+
+def test_a_loss_of_bfloat16_log_probs_in_float32_is_no_finding(tmp_path: Path) -> None:
+    runs = [updated_run(tmp_path / str(i), given=narrow_tokens(i)) for i in range(2)]
+    assert compare(*runs).status is RungStatus.ALIGNED
