@@ -14,6 +14,7 @@ import contextlib
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.fault_table import Must, docstrings, judge, table
@@ -159,12 +160,20 @@ CLEAN_REFERENCE = {
     "generated_again": "generated",
     **{name: "ppo" for name in CLEAN if name.startswith("ppo_")},
 }
+BFLOAT16 = tuple(
+    f"++actor_rollout_ref.{role}.fsdp_config.mixed_precision.param_dtype=bf16"
+    for role in ("actor", "ref")
+)
 _COOLER = ("actor_rollout_ref.rollout.temperature=0.7",)
 
 
-def specs() -> dict[str, Spec]:
-    """Return every run."""
-    return {
+def specs(overrides: tuple[str, ...] = ()) -> dict[str, Spec]:
+    """Return every run.
+
+    Args:
+        overrides: of all of them.
+    """
+    every = {
         "reference": Spec(captures=True),
         "generated": Spec(captures=True, generates=True),
         "cooler": Spec(_COOLER, captures=True, generates=True),
@@ -172,6 +181,7 @@ def specs() -> dict[str, Spec]:
         **CLEAN,
         **{name: _planted(name, must) for name, must in FAULTS.items()},
     }
+    return {n: replace(s, overrides=(*s.overrides, *overrides)) for n, s in every.items()}
 
 
 def _planted(name: str, must: Must) -> Spec:
@@ -187,6 +197,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", help="faults and clean pairs; all by default")
+    parser.add_argument(
+        "--bfloat16", action="store_true", help="actor and reference compute in it; other folder"
+    )
     parser.add_argument("--shared", type=Path, default=SHARED)
     arguments = parser.parse_intermixed_args()
     names = arguments.names or [*FAULTS, *CLEAN]
@@ -197,7 +210,8 @@ def main() -> int:
         folder.mkdir(parents=True)
         reference = arguments.shared / "reference"
         lay_out(folder, reference / "verl_cpu", reference / "verl_runs")
-    make(folder, [name for name in wanted if not _is_made(folder, name)])
+    overrides = BFLOAT16 if arguments.bfloat16 else ()
+    make(folder, [name for name in wanted if not _is_made(folder, name)], overrides)
     judged = [
         judge(name, FAULTS.get(name), _capture(folder, reference), _capture(folder, name))
         for name, reference in references.items()
@@ -208,12 +222,12 @@ def main() -> int:
     return 0 if all(each.is_right for each in judged) else 1
 
 
-def make(folder: Path, names: list[str]) -> None:
+def make(folder: Path, names: list[str], overrides: tuple[str, ...]) -> None:
     """Make runs, two at a time, each in processes that begin with torch imported."""
     if not names:
         return
     with _warm(folder) as python:
-        runs = _Kept(folder, python, specs())
+        runs = _Kept(folder, python, specs(overrides))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for name, done in zip(names, pool.map(lambda n: _made(runs, n), names), strict=True):
                 print(f"{name}: {done}", file=sys.stderr, flush=True)
