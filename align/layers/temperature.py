@@ -15,6 +15,7 @@ from align.core.text import Text
 from align.core.threshold import Threshold
 from align.objective.log_prob_limits import APART, EXACT, TIMES
 from align.rollout.trainer_pair import TrainerPair, paired_steps, trainer_pair
+from dumps.readers.safetensors_numbers import are_bfloat16
 from dumps.store.run_data import RunData
 
 _SLOPE = Threshold(0.05, "one temperature step people use: 1.0 against 0.95")
@@ -83,17 +84,11 @@ def _tokens(pair: TrainerPair, name: str) -> tuple[Bools, Float64, Float64] | No
     return (here, own, other) if own.size > 1 else None
 
 
-def _is_narrow(values: Float64) -> bool:
-    """Tell whether bfloat16 holds all values; of float32 ones it holds one in 65,536."""
-    bits = values.astype(np.float32).view(np.uint32)
-    return bool(np.all(bits & np.uint32(0xFFFF) == 0))
-
-
 def _rounded_finding(pair: TrainerPair, found: LogProbs, step: int) -> Finding | None:
     """Say that one side's log_probs are bfloat16 numbers, and the other's are not."""
     tokens = _tokens(pair, "old_log_probs")
     assert tokens is not None
-    narrow = [_is_narrow(values) for values in tokens[1:]]
+    narrow = [are_bfloat16(values) for values in tokens[1:]]
     if narrow[0] == narrow[1]:
         return None
     side, side_zh = ("reference", "参考") if narrow[0] else ("candidate", "被测")

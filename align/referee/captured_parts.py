@@ -12,15 +12,19 @@ from dumps.readers.registry import reader_named
 from dumps.store.run_data import RunData
 
 
-def captured_parts(run: RunData, role: str) -> Iterator[tuple[int, list[CapturedStep]]]:
-    """Yield the steps in order, each with the parts of all ranks.
+def captured_parts(
+    run: RunData, role: str, step: int | None = None
+) -> Iterator[tuple[int, list[CapturedStep]]]:
+    """Yield the steps in order, each with the parts of all ranks; one step alone where it is given.
 
     Args:
         role: of the processes, whose files are ``steps/STEP/ROLE-RANK.safetensors``.
     """
     by_folder: dict[str, list[Artifact]] = defaultdict(list)
     for artifact in run.run.of_kind(ArtifactKind.CAPTURE):
-        if artifact.path.name.startswith(f"{role}-"):
+        named = artifact.path.parent.name
+        is_wanted = step is None or (named.isdecimal() and int(named) == step)
+        if is_wanted and artifact.path.name.startswith(f"{role}-"):
             by_folder[str(artifact.path.parent)].append(artifact)
     for folder in sorted(by_folder, key=lambda name: (len(name), name)):
         parts = [part for file in by_folder[folder] if (part := _read(run, file)) is not None]

@@ -42,12 +42,11 @@ def captured_updates(run: RunData, step: int | None = None) -> Iterator[Update]:
     """Yield the updates that ranks kept micro-batch by micro-batch."""
     batches = tensors_by_step(run, ArtifactKind.TOKENS)
     loss = TOTAL if run.framework in ("mindspeed_rl", "trl") else POLICY
-    for number, ranks in captured_parts(run, "actor"):
-        if step in (None, number):
-            for update in range(max(rank.num_updates for rank in ranks)):
-                found = _update(number, update, ranks, batches.get(number), loss)
-                if found is not None:
-                    yield found
+    for number, ranks in captured_parts(run, "actor", step):
+        for update in range(max(rank.num_updates for rank in ranks)):
+            found = _update(number, update, ranks, batches.get(number), loss)
+            if found is not None:
+                yield found
 
 
 def _update(

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from align.core.threshold import Threshold
 from align.rollout.trainer_pair import TrainerPair
+from dumps.readers.safetensors_numbers import are_bfloat16
 
 SAME_VALUES = Threshold(1e-3, "what gradients accumulate in float32 over another order, times ten")
 NARROW = Threshold(2.0**-6, "four bfloat16 roundings (2^-8 each) of values kept in it")
@@ -32,19 +33,13 @@ def limit_of(
     """Return how far values may be apart: as the policies' log_probs are, ten times."""
     policies = pair.both("old_log_probs")
     noise = 0.0 if policies is None else relative(*policies, pair)
-    narrow = all(is_narrow(values) for values in (one, other))
+    narrow = all(are_bfloat16(values) for values in (one, other))
     rounding = rounding_of(_counting(one, other, pair)[0]) if narrow else 0.0
     return max(SAME_VALUES.value, TIMES * noise, rounding)
 
 
 def ratio(one: float, other: float) -> float:
     return abs(one - other) / max(abs(one), 1e-30)
-
-
-def is_narrow(values: npt.NDArray[np.generic]) -> bool:
-    """Tell whether bfloat16 holds all values."""
-    bits = np.ascontiguousarray(values.astype(np.float32)).view(np.uint32)
-    return bool(np.all(bits & np.uint32(0xFFFF) == 0))
 
 
 def same_targets(pair: TrainerPair) -> bool:

@@ -8,9 +8,10 @@ from align.core.finding import Evidence, Finding, Mechanism, Severity, Side, Str
 from align.core.rung import Rung
 from align.core.text import Text
 from align.referee.critic import Critic
-from align.referee.critic_distance import TIMES, is_narrow
+from align.referee.critic_distance import TIMES
 from align.referee.critic_updates import CriticUpdate
 from align.rollout.trainer_pair import TrainerPair
+from dumps.readers.safetensors_numbers import are_bfloat16
 
 _MECHANISM = Mechanism(Rung.LOSS, Strength.SEMANTIC, ("critic/*",))
 _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
@@ -19,7 +20,7 @@ _ZH = {Side.REFERENCE: "参考", Side.CANDIDATE: "被测"}
 def values_finding(pair: TrainerPair, step: int, apart: float, limit: float) -> Finding:
     both = pair.both("values")
     assert both is not None
-    narrow = [is_narrow(values) for values in both]
+    narrow = [are_bfloat16(values) for values in both]
     rounded = narrow[0] != narrow[1]
     side = Side.REFERENCE if narrow[0] else Side.CANDIDATE
     title = Text(

@@ -14,9 +14,10 @@ from align.core.text import Text
 from align.core.threshold import Threshold
 from align.objective.value_loss import clipped_value_loss
 from align.referee.critic import Critic
-from align.referee.critic_distance import SAME_VALUES, TIMES, is_narrow, rounding_of
+from align.referee.critic_distance import SAME_VALUES, TIMES, rounding_of
 from align.referee.critic_updates import CriticUpdate
 from align.rollout.trainer_pair import trainer_pair
+from dumps.readers.safetensors_numbers import are_bfloat16
 
 _OWN_LOSS = Threshold(1e-3, "a sum in float32 or of bfloat16 predictions, against float64")
 _MECHANISM = Mechanism(Rung.LOSS, Strength.SEMANTIC, ("critic/*",))
@@ -67,9 +68,11 @@ def own_loss(both: list[Critic]) -> Finding | None:
 
 
 def _misfit(critic: Critic) -> tuple[CriticUpdate, float, Text] | None:
+    step, batch = 0, None
     for update in critic.updates:
-        pairs = trainer_pair(critic.run, critic.run, update.step)
-        if pairs is not None and not _are_its_rows(update, pairs.reference):
+        if update.step != step:  # the updates of a step share its batch
+            step, batch = update.step, trainer_pair(critic.run, critic.run, update.step)
+        if batch is not None and not _are_its_rows(update, batch.reference):
             declared = _loss(update, critic.clip_range or np.inf)
             return update, declared, _OTHER_TARGETS
         if critic.clip_range is None:
@@ -123,7 +126,7 @@ def own_pass(reference: Critic, candidate: Critic) -> Finding | None:
         limit = max(SAME_VALUES.value, TIMES * worst[other.side])
         for update, far in apart[critic.side]:
             values = update.values.numpy()
-            rounding = rounding_of(values) if is_narrow(values) else 0.0
+            rounding = rounding_of(values) if are_bfloat16(values) else 0.0
             if far > max(limit, rounding):
                 return pass_finding(critic, other, update, far, limit)
     return None

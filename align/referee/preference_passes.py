@@ -11,12 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from align.core.errors import AlignError
-from align.core.run import ArtifactKind
 from align.objective.dpo import sequence_log_probs
+from align.referee.captured_parts import captured_parts
 from align.referee.update import roundoff_of
-from dumps.readers.captured_role import read_role
-from dumps.readers.captured_step import FORMAT, CapturedStep, read
+from dumps.readers.captured_step import CapturedStep
 from dumps.store.run_data import RunData
 
 ROLE = "preference"
@@ -121,21 +119,8 @@ def step_gradients(run: RunData, step: int) -> dict[str, float] | None:
 
 def _parts(run: RunData, step: int | None = None) -> Iterator[CapturedStep]:
     """Yield what ranks kept of pairs, of one step where it is given, a file at a time."""
-    found = []
-    for artifact in run.run.of_kind(ArtifactKind.CAPTURE):
-        if artifact.format == FORMAT:
-            try:
-                role = read_role(artifact.path)
-            except AlignError as error:
-                run.keep_problem(error)
-                continue
-            if role.role == ROLE and step in (None, role.step):
-                found.append(role)
-    for role in sorted(found, key=lambda role: (role.step, role.rank)):
-        try:
-            yield read(role.path)
-        except AlignError as error:
-            run.keep_problem(error)
+    for _, parts in captured_parts(run, ROLE, step):
+        yield from parts
 
 
 def _micros(part: CapturedStep) -> Iterator[tuple[int, Mapping[str, Array]]]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from align.core.errors import AlignError
 from align.core.run import ArtifactKind
 from dumps.readers.registry import reader_named
+from dumps.readers.safetensors_numbers import are_bfloat16
 from dumps.readers.trainer_inputs import TrainerInputs
 from dumps.store.run_data import RunData
 
@@ -166,8 +167,7 @@ def roundoff_of(tensor: npt.NDArray[np.generic]) -> float:
     own = float(np.finfo(tensor.dtype.name).eps) / 2
     if tensor.dtype != np.float32 or not tensor.any():
         return own
-    is_narrow = not (tensor.view(np.uint32) & np.uint32(0xFFFF)).any()
-    return 2.0**-8 if is_narrow else own
+    return 2.0**-8 if are_bfloat16(tensor) else own
 
 
 def _given(tensor: Tensor | None) -> Tensor:

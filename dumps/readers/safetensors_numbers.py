@@ -29,3 +29,9 @@ def numbers(path: Path, file: Any, name: str) -> npt.NDArray[np.generic]:
     bits = np.fromfile(path, np.uint16, count=(end - begin) // 2, offset=start + begin)
     wide = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return wide.reshape(header[name]["shape"])
+
+
+def are_bfloat16(numbers: npt.NDArray[np.generic]) -> bool:
+    """Tell whether bfloat16 holds all numbers; of float32 ones it holds one in 65,536."""
+    bits = np.ascontiguousarray(numbers.astype(np.float32)).view(np.uint32)
+    return not bool((bits & np.uint32(0xFFFF)).any())

@@ -19,7 +19,6 @@ from dumps.capture.session import Session, timed
 from dumps.capture.taps import trl_dpo, trl_sketches
 from dumps.capture.wrap import wrap
 from dumps.readers import captured_step
-from dumps.readers.captured_role import read_role
 
 IDS = torch.arange(12).reshape(4, 3)
 INPUTS = {
@@ -101,7 +100,7 @@ def hooked(session: Session, trainer: DPOTrainer) -> DPOTrainer:
 def kept(session: Session, step: int = 1) -> dict[str, Any]:
     session.drain()
     path = session.plan.run / f"steps/{step:06d}/preference-0.safetensors"
-    assert read_role(path).role == "preference"
+    assert captured_step.read(path).role == "preference"
     tensors = captured_step.read(path).tensors
     return {name.removeprefix("update.0."): tensor for name, tensor in tensors.items()}
 
